@@ -1,0 +1,208 @@
+package weir
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// Limiter decides requests. Its methods are safe for concurrent use; a Limiter must not be copied after
+// its first use.
+type Limiter struct {
+	// Store keeps what was spent; nil means a Memory of the Limiter's own.
+	Store Store
+
+	own   Memory
+	lines lines
+}
+
+// Decision is the answer to a Take, Peek or Wait.
+type Decision struct {
+	// Allowed says whether every limit that enforces admits the charges.
+	Allowed bool
+
+	// Never says that no wait will help: a cost is more than its limit ever has.
+	Never bool
+
+	// At is the Store's time of the decision, to the microsecond: what Refund wants.
+	At time.Time
+
+	// RetryAfter is how long until the same charges are admitted if nobody else spends: no earlier
+	// ask can succeed unless something is given back. Zero if Allowed or Never.
+	RetryAfter time.Duration
+
+	few  [4]Outcome
+	n    int
+	more []Outcome
+}
+
+// Outcome is what one limit says to its charge.
+type Outcome struct {
+	Limit     *Limit
+	Remaining int64         // units left for this priority after the decision, 0 to the capacity
+	After     time.Duration // how long until this limit admits the charge; 0 if it does
+	Next      time.Duration // how long until Remaining grows if nobody spends; 0 if it is all there
+	Never     bool          // the cost is more than the limit ever has for this priority
+}
+
+// Refused reports whether the limit would not admit the charge, shadow or not.
+func (o *Outcome) Refused() bool { return o.Never || o.After > 0 }
+
+// Outcomes has one Outcome for each charge, in the order they were given.
+func (d *Decision) Outcomes() []Outcome {
+	if d.more != nil {
+		return d.more
+	}
+	return d.few[:d.n]
+}
+
+// Take charges all the charges if every limit admits its own, and none of them otherwise. Shadow
+// limits are asked, and charged where they admit, but never refuse. The error says that no decision could be made: a
+// charge is wrong, or the Store failed.
+func (l *Limiter) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	return l.decide(ctx, Take, charges)
+}
+
+// Peek answers as Take would and charges nothing.
+func (l *Limiter) Peek(ctx context.Context, charges ...Charge) (Decision, error) {
+	return l.decide(ctx, Peek, charges)
+}
+
+// Refund gives back charges made at an instant, Decision.At of their Take. It never gives back more than is still owed for them:
+// what has refilled or left its window since is not given twice. For Concurrency it is
+// the release.
+func (l *Limiter) Refund(ctx context.Context, at time.Time, charges ...Charge) error {
+	return l.change(ctx, Tx{Op: Refund, Made: InstantOf(at)}, charges)
+}
+
+// Debit charges whether or not it fits: the shortfall of an estimate, once the true cost is known. A key's
+// debt is cut off at twice the capacity, so that a Debit blocks it for no longer than a full burst needs to come back twice.
+func (l *Limiter) Debit(ctx context.Context, charges ...Charge) error {
+	return l.change(ctx, Tx{Op: Debit}, charges)
+}
+
+// Hold lets nobody pass the keys of the charges before an instant, whatever they have left. Of several holds the latest
+// counts; the zero time lifts them. With [Limit.Every] it stops all keys of a Limit. Cost and
+// priority do not matter.
+func (l *Limiter) Hold(ctx context.Context, until time.Time, charges ...Charge) error {
+	var instant Instant
+	if !until.IsZero() {
+		instant = max(1, InstantOf(until))
+	}
+	return l.change(ctx, Tx{Op: Hold, Until: instant}, charges)
+}
+
+// Reset forgets what the keys of the charges have spent, and their holds.
+func (l *Limiter) Reset(ctx context.Context, charges ...Charge) error {
+	return l.change(ctx, Tx{Op: Reset}, charges)
+}
+
+// memory is the Memory that this Limiter runs on, or nil if it is another Store. Calling it directly keeps a Tx on the stack.
+func (l *Limiter) memory() *Memory {
+	if l.Store == nil {
+		return &l.own
+	}
+	m, _ := l.Store.(*Memory)
+	return m
+}
+
+func (l *Limiter) decide(ctx context.Context, op Op, charges []Charge) (d Decision, err error) {
+	if m := l.memory(); m != nil && len(charges) <= len(d.few) {
+		var few [4]TxCharge
+		tx := Tx{Op: op, Charges: few[:len(charges)]}
+		if err = prepare(tx.Charges, op, charges); err != nil {
+			return d, err
+		}
+		m.apply(&tx)
+		d.read(&tx)
+		return d, nil
+	}
+	tx := Tx{Op: op, Charges: make([]TxCharge, len(charges))}
+	if err = prepare(tx.Charges, op, charges); err != nil {
+		return d, err
+	}
+	if err = l.store().Apply(ctx, &tx); err != nil {
+		return d, err
+	}
+	d.read(&tx)
+	return d, nil
+}
+
+func (l *Limiter) change(ctx context.Context, tx Tx, charges []Charge) error {
+	tx.Charges = make([]TxCharge, len(charges))
+	if err := prepare(tx.Charges, tx.Op, charges); err != nil {
+		return err
+	}
+	if err := l.store().Apply(ctx, &tx); err != nil {
+		return err
+	}
+	if tx.Op != Debit {
+		l.lines.wake(charges)
+	}
+	return nil
+}
+
+func (l *Limiter) store() Store {
+	if l.Store == nil {
+		return &l.own
+	}
+	return l.Store
+}
+
+// prepare checks the charges and compiles their limits.
+func prepare(tc []TxCharge, op Op, charges []Charge) error {
+	var sum int64
+	for i := range charges {
+		c := &charges[i]
+		law, err := c.Limit.Law()
+		if err != nil {
+			return err
+		}
+		if sum += c.Cost; c.Cost < 0 || sum < 0 || sum > math.MaxInt64/4 {
+			return &ChargeError{Limit: c.Limit.Name, Err: ErrCost}
+		}
+		if c.Priority < Low || c.Priority > High {
+			return &ChargeError{Limit: c.Limit.Name, Err: ErrPriority}
+		}
+		if c.Every && op != Hold {
+			return &ChargeError{Limit: c.Limit.Name, Err: ErrEvery}
+		}
+		tc[i].Charge, tc[i].Law, tc[i].Cell = *c, law, i
+		for j := range i {
+			if o := &tc[j]; o.Law.hash == law.hash && o.Key == c.Key && o.Every == c.Every {
+				tc[i].Cell = o.Cell
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Decision) read(tx *Tx) {
+	d.Allowed, d.Never = tx.OK, tx.At == Never
+	d.At = time.UnixMicro(int64(tx.Now))
+	if !tx.OK && !d.Never {
+		d.RetryAfter = micros(tx.At - tx.Now)
+	}
+	d.n = len(tx.Charges)
+	out := d.few[:]
+	if d.n > len(out) {
+		d.more = make([]Outcome, d.n)
+		out = d.more
+	}
+	for i := range tx.Charges {
+		c, o := &tx.Charges[i], &out[i]
+		o.Limit, o.Remaining, o.Never = c.Limit, c.Left, c.When == Never
+		if c.When > tx.Now && !o.Never {
+			o.After = micros(c.When - tx.Now)
+		}
+		if c.Next > tx.Now {
+			o.Next = micros(c.Next - tx.Now)
+		}
+	}
+}
+
+// micros is i µs, at most what a Duration holds.
+func micros(i Instant) time.Duration {
+	return time.Duration(min(i, math.MaxInt64/1000)) * time.Microsecond
+}
