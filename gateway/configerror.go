@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ConfigError is everything that is wrong with a configuration, sorted by place; its text is one line a Problem.
+type ConfigError struct {
+	Problems []Problem // at least one
+}
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	File   string // empty if the configuration is not from a file
+	Line   int    // from 1; 0: not known
+	Column int    // from 1, in characters; 0: not known
+	Field  string // as limits[0].rate; empty: the file as a whole
+	Text   string // what is wrong, and the form wanted
+	Err    error  // the cause, if there is one
+}
+
+// Error has one line a Problem.
+func (e *ConfigError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i := range e.Problems {
+		lines[i] = e.Problems[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives each Problem.
+func (e *ConfigError) Unwrap() []error {
+	errs := make([]error, len(e.Problems))
+	for i := range e.Problems {
+		errs[i] = &e.Problems[i]
+	}
+	return errs
+}
+
+// Error is one line: file:line:column: field: text.
+func (p *Problem) Error() string {
+	return place(p.File, p.Line, p.Column, p.Field) + p.Text
+}
+
+// Unwrap is the cause, or nil.
+func (p *Problem) Unwrap() error { return p.Err }
+
+// place is what a line begins with: where something is.
+func place(file string, line, column int, field string) string {
+	var b strings.Builder
+	if file != "" {
+		b.WriteString(file)
+		b.WriteByte(':')
+		if line > 0 {
+			b.WriteString(strconv.Itoa(line) + ":")
+			if column > 0 {
+				b.WriteString(strconv.Itoa(column) + ":")
+			}
+		}
+		b.WriteByte(' ')
+	}
+	if field != "" {
+		b.WriteString(field)
+		b.WriteString(": ")
+	}
+	return b.String()
+}
+
+// problems collects what is wrong.
+type problems []Problem
+
+// err is all of it sorted by place, or nil.
+func (ps problems) err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return &ConfigError{Problems: ps}
+}
