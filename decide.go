@@ -55,6 +55,7 @@ type TxCharge struct {
 	When Instant // the earliest Instant, Now or later, at which this limit admits the charge; or Never
 	Left int64   // units that a charge of this priority can spend after the decision, 0 to the capacity
 	Next Instant // when Left grows, if nobody spends; 0 if it is all there
+	Held Instant // until when a Hold stops the key; 0 if none does
 }
 
 // Decide is the whole decision of a Store: it carries out tx on its cells at the instant now. The cell of a charge is
@@ -107,9 +108,9 @@ func Decide(tx *Tx, cells []Cell, now Instant) {
 		c := &tx.Charges[i]
 		cell := &cells[c.Cell]
 		law, floor := c.Law, c.Law.floor(c.Priority)
-		c.Left, c.Next = law.left(cell, now, floor), 0
+		c.Left, c.Next, c.Held = law.left(cell, now, floor), 0, 0
 		if cell.Held > now {
-			c.Left, c.Next = 0, cell.Held
+			c.Left, c.Next, c.Held = 0, cell.Held, cell.Held
 		} else if c.Left < law.Capacity-floor && cell.Rest > now {
 			c.Next = law.when(cell, now, c.Left+1, floor)
 		}

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"time"
@@ -222,7 +223,7 @@ func lowerFraction(n, p, most int64) (n2, p2 int64) {
 			return n2, p2
 		}
 		h0, k0, h1, k1 = h1, k1, h0+a*h1, k0+a*k1
-		if lower {
+		if lower || p == 0 { // the last one is n/p itself
 			n2, p2 = h1, k1
 		}
 	}
@@ -248,6 +249,10 @@ func ceilDiv(a, b int64) int64 {
 // key128 is a keyed hash: of a limit's name, or of a limit and a key. 128 bits make an accidental
 // collision irrelevant, and the seeds, new in each process, keep an attacker from making one.
 type key128 struct{ hi, lo uint64 }
+
+func (k key128) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, k.hi), k.lo)
+}
 
 var seedHi, seedLo = maphash.MakeSeed(), maphash.MakeSeed()
 

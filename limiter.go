@@ -42,6 +42,7 @@ type Outcome struct {
 	Remaining int64         // units left for this priority after the decision, 0 to the capacity
 	After     time.Duration // how long until this limit admits the charge; 0 if it does
 	Next      time.Duration // how long until Remaining grows if nobody spends; 0 if it is all there
+	Held      time.Duration // how long a Hold stops the key yet; 0 if none does
 	Never     bool          // the cost is more than the limit ever has for this priority
 }
 
@@ -137,7 +138,7 @@ func (l *Limiter) change(ctx context.Context, tx Tx, charges []Charge) error {
 		return err
 	}
 	if tx.Op != Debit {
-		l.lines.wake(charges)
+		l.lines.wake(tx.Charges)
 	}
 	return nil
 }
@@ -195,6 +196,9 @@ func (d *Decision) read(tx *Tx) {
 		o.Limit, o.Remaining, o.Never = c.Limit, c.Left, c.When == Never
 		if c.When > tx.Now && !o.Never {
 			o.After = micros(c.When - tx.Now)
+		}
+		if c.Held > tx.Now {
+			o.Held = micros(c.Held - tx.Now)
 		}
 		if c.Next > tx.Now {
 			o.Next = micros(c.Next - tx.Now)
