@@ -31,10 +31,13 @@ type Decision struct {
 	// ask can succeed unless something is given back. Zero if Allowed or Never.
 	RetryAfter time.Duration
 
-	few  [4]Outcome
+	few  [few]Outcome
 	n    int
 	more []Outcome
 }
+
+// few is how many charges are decided without allocating.
+const few = 3
 
 // Outcome is what one limit says to its charge.
 type Outcome struct {
@@ -108,15 +111,15 @@ func (l *Limiter) memory() *Memory {
 }
 
 func (l *Limiter) decide(ctx context.Context, op Op, charges []Charge) (d Decision, err error) {
-	if m := l.memory(); m != nil && len(charges) <= len(d.few) {
-		var few [4]TxCharge
-		tx := Tx{Op: op, Charges: few[:len(charges)]}
-		if err = prepare(tx.Charges, op, charges); err != nil {
+	if m := l.memory(); m != nil && len(charges) <= few {
+		if len(charges) == 1 {
+			var one [1]TxCharge
+			err = d.inMemory(m, &Tx{Op: op, Charges: one[:]}, charges)
 			return d, err
 		}
-		m.apply(&tx)
-		d.read(&tx)
-		return d, nil
+		var some [few]TxCharge
+		err = d.inMemory(m, &Tx{Op: op, Charges: some[:len(charges)]}, charges)
+		return d, err
 	}
 	tx := Tx{Op: op, Charges: make([]TxCharge, len(charges))}
 	if err = prepare(tx.Charges, op, charges); err != nil {
@@ -127,6 +130,15 @@ func (l *Limiter) decide(ctx context.Context, op Op, charges []Charge) (d Decisi
 	}
 	d.read(&tx)
 	return d, nil
+}
+
+func (d *Decision) inMemory(m *Memory, tx *Tx, charges []Charge) error {
+	if err := prepare(tx.Charges, tx.Op, charges); err != nil {
+		return err
+	}
+	m.apply(tx)
+	d.read(tx)
+	return nil
 }
 
 func (l *Limiter) change(ctx context.Context, tx Tx, charges []Charge) error {

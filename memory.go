@@ -133,12 +133,17 @@ const (
 
 func (m *Memory) apply(tx *Tx) {
 	s := m.use()
-	if n := len(tx.Charges); n <= 4 {
-		var places [4]place
-		var cells [4]Cell
-		var order [4]int32
+	switch n := len(tx.Charges); {
+	case n == 1:
+		var place [1]place
+		var cell [1]Cell
+		s.apply(tx, place[:], cell[:], nil)
+	case n <= few:
+		var places [few]place
+		var cells [few]Cell
+		var order [few]int32
 		s.apply(tx, places[:n], cells[:n], order[:n])
-	} else {
+	default:
 		s.apply(tx, make([]place, n), make([]Cell, n), make([]int32, n))
 	}
 }

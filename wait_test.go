@@ -69,6 +69,8 @@ func TestWaitIsFirstComeFirstServed(t *testing.T) {
 			settled()
 		}
 		time.Sleep(3 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		for i := range served {
 			if served[i] != i {
 				t.Fatalf("served in the order %v", served)
