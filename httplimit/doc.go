@@ -1,0 +1,18 @@
+// Package httplimit puts rate limits on HTTP: [Handler] in front of an http.Handler, for a service that is
+// called.
+//
+//	limits := &httplimit.Handler{
+//		Limiter: &lim,
+//		Rules: []httplimit.Rule{
+//			{Limit: global},
+//			{Limit: client, Key: httplimit.FirstOf(httplimit.User, httplimit.ClientIP{}.Key)},
+//		},
+//		Next: mux,
+//	}
+//
+// All the limits of a request are decided at once, all or none. A request that is refused gets status 429 with
+// Retry-After, the RateLimit fields and a problem+json body; one that could not be decided gets 503.
+//
+// The header fields are those of draft-ietf-httpapi-ratelimit-headers-10, or of an older [Form]. Names are written as Go
+// canonicalises them (Ratelimit-Policy), which is the same name to every HTTP implementation.
+package httplimit
