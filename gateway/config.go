@@ -20,6 +20,8 @@ type Config struct {
 	Headers   string               `yaml:"headers"`   // draft (default), draft-07, draft-06, legacy, none
 	Shutdown  time.Duration        `yaml:"shutdown"`  // how long open requests may take after SIGTERM; 0: 30s
 	MaxCells  int                  `yaml:"max_cells"` // keys that memory keeps; 0: 16,777,216
+
+	src *source // where its values were written; nil if they were not
 }
 
 // Listener is an address that clients connect to.
@@ -38,7 +40,7 @@ type Admin struct {
 
 // Clients says how a client's address is found.
 type Clients struct {
-	TrustedProxies []string `yaml:"trusted_proxies"`                  // prefixes; none: the peer is the client
+	TrustedProxies []string `yaml:"trusted_proxies"`                  // prefixes, addresses, or unix for the peers of unix sockets; none: the peer is the client
 	Header         string   `yaml:"header"`                           // the one header those proxies write; empty: X-Forwarded-For
 	IPv6Prefix     int      `yaml:"ipv6_prefix"`                      // bits of an IPv6 address that make one client; 0: 64
 	TrustEverybody bool     `yaml:"i_know_that_everybody_is_trusted"` // allows 0.0.0.0/0 and ::/0 in TrustedProxies
