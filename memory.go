@@ -362,11 +362,8 @@ func (s *memory) release(places []place) {
 
 // save writes back what Decide has changed. Cells that are there come first, as new ones move them.
 func (s *memory) save(tx *Tx, places []place, cells []Cell, now Instant) {
-	switch tx.Op {
-	case Peek:
+	if tx.Op == Peek {
 		return
-	case Hold, Reset:
-		s.saveHolds(tx, places, cells, now)
 	}
 	for i := range places {
 		p, cell := &places[i], &cells[i]
@@ -378,6 +375,10 @@ func (s *memory) save(tx *Tx, places []place, cells []Cell, now Instant) {
 		} else if cell.Rest != p.was.Rest || cell.A != p.was.A || cell.B != p.was.B {
 			s.shards[p.shard].tables[p.words-1].write(p.pos, int(p.words), cell)
 		}
+	}
+	if tx.Op == Hold || tx.Op == Reset {
+		s.saveHolds(tx, places, cells, now) // which may sweep, so that cells move
+		return
 	}
 	for i := range places {
 		p, cell := &places[i], &cells[i]
@@ -410,7 +411,7 @@ func (s *memory) saveHolds(tx *Tx, places []place, cells []Cell, now Instant) {
 		c, p, cell := &tx.Charges[i], &places[i], &cells[i]
 		sh := &s.shards[p.shard]
 		switch {
-		case p.state == alias:
+		case c.Cell != i: // an earlier charge has the same cell
 		case c.Every:
 			s.holdEvery(c.Law.hash, cell.Held, now)
 		case tx.Op == Reset || cell.Held <= now:
