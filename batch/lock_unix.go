@@ -1,0 +1,13 @@
+//go:build unix
+
+package batch
+
+import (
+	"os"
+	"syscall"
+)
+
+// lockFile takes the file for this process until it is closed, or fails if another has it.
+func lockFile(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}
