@@ -263,6 +263,9 @@ func (law *Law) slidingWhen(c *Cell, now Instant, cost, room int64) Instant {
 			return now
 		}
 		gone := ticks - (room-cur-cost)*ticks/prev
+		if gone <= 0 { // it fits from the start, even for a late reading
+			return now
+		}
 		return max(now, start+Instant(gone*law.Tick))
 	}
 	gone := ticks - (room-cost)*ticks/cur // in the next window, where cur is the one before
@@ -274,6 +277,9 @@ func (law *Law) slidingWhen(c *Cell, now Instant, cost, room int64) Instant {
 // live is the index of the first entry that counts at now, and the units from there on. An entry made at s counts
 // until, not at, s + Window.
 func (law *Law) live(c *Cell, now Instant) (first int, used int64) {
+	if c.Rest <= now { // the window may have been shorter then
+		return len(c.Log), 0
+	}
 	first, used = int(c.B), c.A
 	for first < len(c.Log) && c.Log[first].At+Instant(law.Window) <= now {
 		used -= c.Log[first].Cost
