@@ -146,10 +146,17 @@ func (l *Limiter) change(ctx context.Context, tx Tx, charges []Charge) error {
 	if err := prepare(tx.Charges, tx.Op, charges); err != nil {
 		return err
 	}
-	if err := l.store().Apply(ctx, &tx); err != nil {
+	return l.Apply(ctx, &tx)
+}
+
+// Apply carries out tx on the Limiter's Store, and lets those who Wait here know of it: a Limiter is a Store
+// itself, for those who need what the other methods do not say, as the instant of a Debit.
+func (l *Limiter) Apply(ctx context.Context, tx *Tx) error {
+	if err := l.store().Apply(ctx, tx); err != nil {
 		return err
 	}
-	if tx.Op != Debit {
+	switch tx.Op {
+	case Refund, Hold, Reset:
 		l.lines.wake(tx.Charges)
 	}
 	return nil
