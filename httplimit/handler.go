@@ -44,8 +44,8 @@ type Handler struct {
 	// metrics; it must be fast and safe for concurrent use.
 	Observe func(*http.Request, weir.Decision, error)
 
-	// Take decides instead of Limiter.Take, if not nil: to let requests wait in a line, say. What it charges is given
-	// back to Limiter.
+	// Take decides instead of Limiter.Take, if not nil: by [weir.Limiter.Wait] under a deadline, say, so that requests
+	// stand in line. What it charges is given back to Limiter.
 	Take func(context.Context, ...weir.Charge) (weir.Decision, error)
 
 	// Logger, if not nil, is told refusals (level Info, and Debug for those of shadow limits) and failures to decide (Error).
@@ -160,8 +160,8 @@ func (h *Handler) take(ctx context.Context, charges []weir.Charge) (weir.Decisio
 
 // refuse answers r with f, in the Handler's manner.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, f *Refusal) {
-	if limited := (*weir.LimitedError)(nil); errors.As(f.Err, &limited) && len(f.Decision.Outcomes()) > 0 {
-		f.Err = nil // a Take that waits gave up: a refusal all the same
+	if errors.Is(f.Err, context.DeadlineExceeded) && !f.Decision.Allowed && len(f.Decision.Outcomes()) > 0 {
+		f.Err = nil // a Take that waits has waited long enough, and the limits refuse
 	}
 	f.Form, f.Jitter, f.ExposeCORS = h.Form, h.Jitter, h.ExposeCORS
 	if h.Observe != nil {

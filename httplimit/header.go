@@ -24,7 +24,8 @@ const maxInteger = 999_999_999_999_999
 //	t  seconds, rounded up. FixedWindow: until the window ends. Others: until r grows, or, if that is later, until r units
 //	   have come back, so that r in t is no faster than the rate. In a refusal no later than Retry-After
 //
-// Concurrency has qu="concurrent-requests" instead of w, and no t: a unit comes back when a request ends, not at a time.
+// Concurrency has qu="concurrent-requests" instead of w, and no t unless it is held: a unit comes back when a request
+// ends, not at a time.
 func WriteHeaders(h http.Header, d *weir.Decision, form Form) {
 	var few [256]byte
 	var b []byte
@@ -182,7 +183,7 @@ func appendName(b []byte, l *weir.Limit) []byte {
 func appendLeft(b []byte, o *weir.Outcome, d *weir.Decision) []byte {
 	b = appendName(b, o.Limit)
 	b = strconv.AppendInt(append(b, ";r="...), left(o), 10)
-	if !concurrent(o.Limit) && o.Limit.Rate.Units > 0 {
+	if !concurrent(o.Limit) && o.Limit.Rate.Units > 0 || o.Held > 0 {
 		b = strconv.AppendInt(append(b, ";t="...), reset(o, d), 10)
 	}
 	return b
@@ -233,7 +234,7 @@ func reset(o *weir.Outcome, d *weir.Decision) int64 {
 	wait := o.Next.Seconds()
 	switch {
 	case concurrent(l):
-		return 1
+		return max(1, ceil(o.Held.Seconds()))
 	case l.Algorithm == weir.FixedWindow:
 		if w := int64(l.Rate.Period / time.Microsecond); o.Next == 0 && w > 0 {
 			wait = float64(w-d.At.UnixMicro()%w) / 1e6
@@ -256,7 +257,7 @@ func ceil(x float64) int64 {
 }
 
 // RetryAfter is the Retry-After of a refusal: the longest wait of the limits that enforce, in whole seconds rounded up, at
-// least one. A concurrency limit counts as one second, as nobody knows when a request ends. It is 0 if d admits,
+// least one. A concurrency limit counts as one second, as nobody knows when a request ends, unless it is held. It is 0 if d admits,
 // or never will.
 func RetryAfter(d *weir.Decision) time.Duration {
 	if d.Allowed || d.Never {
@@ -268,7 +269,9 @@ func RetryAfter(d *weir.Decision) time.Duration {
 	for i := range out {
 		if o := &out[i]; tells(d, o) {
 			known = true
-			if !concurrent(o.Limit) {
+			if concurrent(o.Limit) {
+				wait = max(wait, o.Held)
+			} else {
 				wait = max(wait, o.After)
 			}
 		}

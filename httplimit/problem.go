@@ -26,7 +26,8 @@ type Refusal struct {
 	// say by how much it was too large.
 	Charges []weir.Charge
 
-	// Err is why there is no decision: a *CostError if the request was wrong, else the Store's error.
+	// Err is why there is no decision: a *CostError if the request was wrong, a *weir.LimitedError if a Take that waits
+	// found the line too long, else the Store's error.
 	Err error
 
 	Form       Form          // as in Handler
@@ -40,7 +41,7 @@ type Refusal struct {
 func (f *Refusal) Status() int {
 	var tooLarge *http.MaxBytesError
 	switch {
-	case f.Err == nil:
+	case f.limits():
 		return http.StatusTooManyRequests
 	case errors.As(f.Err, &tooLarge):
 		return http.StatusRequestEntityTooLarge
@@ -48,6 +49,21 @@ func (f *Refusal) Status() int {
 		return http.StatusBadRequest
 	}
 	return http.StatusServiceUnavailable
+}
+
+// limits reports whether it is the limits that refuse.
+func (f *Refusal) limits() bool { return f.Err == nil || f.waited() != nil }
+
+func (f *Refusal) waited() *weir.LimitedError {
+	var limited *weir.LimitedError
+	errors.As(f.Err, &limited)
+	return limited
+}
+
+// never reports whether no wait will help.
+func (f *Refusal) never() bool {
+	w := f.waited()
+	return f.Decision.Never || w != nil && w.Never
 }
 
 func (f *Refusal) wrong() bool {
@@ -61,9 +77,15 @@ func (f *Refusal) RetryAfter() time.Duration {
 	if f.retry != 0 {
 		return f.retry
 	}
-	switch {
-	case f.Err == nil:
+	switch w := f.waited(); {
+	case f.limits():
+		if f.never() {
+			break
+		}
 		f.retry = RetryAfter(&f.Decision)
+		if w != nil {
+			f.retry = max(f.retry, wholeSeconds(w.RetryAfter)) // others are before it in the line
+		}
 	case !f.wrong():
 		f.retry = undecidedRetry
 	}
@@ -84,7 +106,7 @@ func (f *Refusal) WriteHeaders(h http.Header) {
 		delete(h, name)
 	}
 	h["Cache-Control"] = []string{"no-store"} // RFC 6585, section 4
-	if f.Err == nil {
+	if f.limits() {
 		WriteHeaders(h, &f.Decision, f.Form)
 	}
 	if retry := f.RetryAfter(); retry > 0 {
@@ -111,7 +133,7 @@ func (f *Refusal) Write(w http.ResponseWriter, _ *http.Request) {
 func (f *Refusal) appendProblem(b []byte) []byte {
 	status := f.Status()
 	kind, title := "about:blank", http.StatusText(status)
-	if f.Err == nil {
+	if f.limits() {
 		kind, title = ProblemQuotaExceeded, "Request cannot be satisfied as assigned quota has been exceeded"
 	}
 	b = append(append(b, `{"type":"`...), kind...)
@@ -119,10 +141,10 @@ func (f *Refusal) appendProblem(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `","status":`...), int64(status), 10)
 	b = append(b, `,"detail":"`...)
 	b = append(f.appendDetail(b), '"')
-	if f.Err == nil {
+	if f.limits() {
 		b = f.appendViolated(append(b, `,"violated-policies":[`...))
 		b = append(b, ']')
-		if f.Decision.Never {
+		if f.never() {
 			b = append(b, `,"retryable":false`...)
 		}
 	}
@@ -130,6 +152,9 @@ func (f *Refusal) appendProblem(b []byte) []byte {
 }
 
 func (f *Refusal) appendViolated(b []byte) []byte {
+	if w := f.waited(); w != nil && f.Decision.Allowed {
+		return append(append(append(b, '"'), w.Limit...), '"')
+	}
 	out := f.Decision.Outcomes()
 	first := true
 	for i := range out {
@@ -151,9 +176,9 @@ func (f *Refusal) appendDetail(b []byte) []byte {
 		return append(b, "The request is too large for its cost to be determined."...)
 	case status == http.StatusBadRequest:
 		return append(b, "The cost of the request cannot be determined."...)
-	case f.Err != nil:
+	case !f.limits():
 		return append(b, "The limits of the request cannot be checked at the moment."...)
-	case !f.Decision.Never:
+	case !f.never():
 		seconds := int64(f.RetryAfter() / time.Second)
 		b = strconv.AppendInt(append(b, "Try again in "...), seconds, 10)
 		if seconds == 1 {
