@@ -1,0 +1,249 @@
+package vulnwatch
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Record is what matters of a CVE in the NVD, in one canonical form: lists are sorted, absent is empty.
+type Record struct {
+	ID           string      `json:"id"`
+	Status       string      `json:"status"` // Analyzed, Modified, Deferred …: an open set
+	Published    time.Time   `json:"published,omitzero"`
+	LastModified time.Time   `json:"last_modified,omitzero"`
+	Description  string      `json:"description,omitempty"` // the English one
+	Scores       []Score     `json:"scores,omitempty"`
+	CWEs         []string    `json:"cwes,omitempty"`
+	References   []Reference `json:"references,omitempty"`
+	KEV          *NVDKEV     `json:"kev,omitempty"`
+
+	// Drift counts what this program did not understand: values of another shape, which were left out.
+	Drift int `json:"drift,omitempty"`
+}
+
+// Score is one CVSS assessment. Its source, type and version say which.
+type Score struct {
+	Source  string `json:"source"`
+	Type    string `json:"type"`    // Primary or Secondary
+	Version string `json:"version"` // 2.0, 3.0, 3.1, 4.0
+	Tenths  int    `json:"tenths"`  // the base score times ten, so that 7.5 is 7.5
+	Vector  string `json:"vector"`
+}
+
+// NVDSource is the source of the NVD's own scores.
+const NVDSource = "nvd@nist.gov"
+
+// String is as people write it: "CVSS 3.1 9.8 CRITICAL".
+func (s Score) String() string {
+	return fmt.Sprintf("CVSS %s %s %s", s.Version, s.Number(), s.Severity())
+}
+
+// Number is the base score, as "7.5".
+func (s Score) Number() string { return strconv.Itoa(s.Tenths/10) + "." + strconv.Itoa(s.Tenths%10) }
+
+// Severity is the rating of the score by the scale of its version.
+func (s Score) Severity() string {
+	switch {
+	case s.Tenths == 0 && s.Version != "2.0":
+		return "NONE"
+	case s.Tenths < 40:
+		return "LOW"
+	case s.Tenths < 70:
+		return "MEDIUM"
+	case s.Tenths < 90 || s.Version == "2.0":
+		return "HIGH"
+	}
+	return "CRITICAL"
+}
+
+// Reference is a link, with the tags that the NVD gave it.
+type Reference struct {
+	URL  string   `json:"url"`
+	Tags []string `json:"tags,omitempty"`
+}
+
+// NVDKEV is what the NVD says of the CVE's place in the KEV catalogue.
+type NVDKEV struct {
+	Added string `json:"added"` // a date, as 2025-09-03
+	Due   string `json:"due,omitempty"`
+}
+
+var idForm = regexp.MustCompile(`^CVE-[0-9]{4}-[0-9]{4,19}$`)
+
+// ParseID reads a CVE id in any case, with blanks around it.
+func ParseID(s string) (string, error) {
+	id := strings.ToUpper(strings.TrimSpace(s))
+	if !idForm.MatchString(id) {
+		return "", fmt.Errorf("%.40q is no CVE id; the form is CVE-2024-3094", s)
+	}
+	return id, nil
+}
+
+// nvdRecord is the part of NVD's API 2.0 that is read. Properties that differ in shape between versions are
+// read one by one, so that one of them cannot spoil the record.
+type nvdRecord struct {
+	ID           string `json:"id"`
+	Status       string `json:"vulnStatus"`
+	Published    string `json:"published"`
+	LastModified string `json:"lastModified"`
+	Descriptions json.RawMessage
+	Metrics      map[string]json.RawMessage
+	Weaknesses   json.RawMessage
+	References   json.RawMessage
+
+	CISAExploitAdd string `json:"cisaExploitAdd"`
+	CISAActionDue  string `json:"cisaActionDue"`
+	ExploitAdd     string `json:"exploitAdd"` // until the end of 2022
+	ActionDue      string `json:"actionDue"`
+}
+
+type nvdText struct{ Lang, Value string }
+
+type nvdMetric struct {
+	Source, Type string
+	CVSSData     struct {
+		Version      string
+		VectorString string
+		BaseScore    json.Number
+	} `json:"cvssData"`
+}
+
+// ParseRecord reads the cve object of an NVD answer.
+func ParseRecord(data []byte) (*Record, error) {
+	var in nvdRecord
+	if err := json.Unmarshal(data, &in); err != nil {
+		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
+	}
+	id, err := ParseID(in.ID)
+	if err != nil {
+		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
+	}
+	r := &Record{ID: id, Status: in.Status, Published: parseTime(in.Published), LastModified: parseTime(in.LastModified)}
+
+	var texts []nvdText
+	r.part(in.Descriptions, &texts)
+	r.Description = english(texts)
+
+	for name, raw := range in.Metrics {
+		if strings.HasPrefix(name, "cvssMetricV") {
+			r.scores(raw)
+		}
+	}
+	slices.SortFunc(r.Scores, compareScores)
+	r.Scores = slices.Compact(r.Scores)
+
+	var weaknesses []struct{ Description []nvdText }
+	r.part(in.Weaknesses, &weaknesses)
+	for _, w := range weaknesses {
+		for _, d := range w.Description {
+			if strings.HasPrefix(d.Value, "CWE-") {
+				r.CWEs = append(r.CWEs, d.Value)
+			}
+		}
+	}
+	slices.Sort(r.CWEs)
+	r.CWEs = slices.Compact(r.CWEs)
+
+	var refs []struct {
+		URL  string
+		Tags []string
+	}
+	r.part(in.References, &refs)
+	tags := make(map[string][]string)
+	for _, ref := range refs {
+		if ref.URL != "" {
+			tags[ref.URL] = append(tags[ref.URL], ref.Tags...)
+		}
+	}
+	for url, t := range tags {
+		slices.Sort(t)
+		r.References = append(r.References, Reference{url, slices.Compact(t)})
+	}
+	slices.SortFunc(r.References, func(a, b Reference) int { return cmp.Compare(a.URL, b.URL) })
+
+	if added := cmp.Or(in.CISAExploitAdd, in.ExploitAdd); added != "" {
+		r.KEV = &NVDKEV{Added: added, Due: cmp.Or(in.CISAActionDue, in.ActionDue)}
+	}
+	return r, nil
+}
+
+// part reads one property; one that is not what it was is counted and left out.
+func (r *Record) part(raw json.RawMessage, into any) {
+	if len(raw) > 0 && json.Unmarshal(raw, into) != nil {
+		r.Drift++
+	}
+}
+
+func (r *Record) scores(raw json.RawMessage) {
+	var each []json.RawMessage
+	r.part(raw, &each)
+	for _, one := range each {
+		var m nvdMetric
+		if json.Unmarshal(one, &m) != nil || m.CVSSData.VectorString == "" {
+			r.Drift++
+			continue
+		}
+		score, err := m.CVSSData.BaseScore.Float64()
+		if err != nil || score < 0 || score > 10 {
+			r.Drift++
+			continue
+		}
+		r.Scores = append(r.Scores, Score{
+			Source: m.Source, Type: m.Type, Version: m.CVSSData.Version,
+			Tenths: int(score*10 + 0.5), Vector: m.CVSSData.VectorString,
+		})
+	}
+}
+
+func compareScores(a, b Score) int {
+	return cmp.Or(
+		cmp.Compare(b.Version, a.Version), // the newest first
+		cmp.Compare(a.Type, b.Type),       // Primary before Secondary
+		cmp.Compare(a.Source, b.Source),
+		cmp.Compare(a.Vector, b.Vector),
+	)
+}
+
+// Best is the score to show for the record: the newest version, the NVD's own before others. ok is false if
+// there is none.
+func (r *Record) Best() (s Score, ok bool) {
+	for _, s := range r.Scores {
+		if s.Source == NVDSource {
+			return s, true
+		}
+	}
+	if len(r.Scores) == 0 {
+		return Score{}, false
+	}
+	return r.Scores[0], true
+}
+
+// english is the English description, in single blanks.
+func english(texts []nvdText) string {
+	for _, t := range texts {
+		if t.Lang == "en" {
+			return strings.Join(strings.Fields(t.Value), " ")
+		}
+	}
+	return ""
+}
+
+// parseTime reads NVD's times, which are UTC and mostly say no zone. What is absent, does not parse or is the
+// epoch is no time.
+func parseTime(s string) time.Time {
+	for _, layout := range []string{"2006-01-02T15:04:05", time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			if t.Unix() <= 0 {
+				return time.Time{}
+			}
+			return t.UTC()
+		}
+	}
+	return time.Time{}
+}
