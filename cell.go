@@ -144,6 +144,9 @@ func (law *Law) left(c *Cell, now Instant, floor int64) int64 {
 // settle cuts down a cell that says it is busy for longer than it could be: either it was written by a clock far ahead, or
 // the clock has been set back. It keeps what is spent, up to the capacity.
 func (law *Law) settle(c *Cell, now Instant) {
+	if law.Algorithm == TokenBucket {
+		c.A = law.part(c)
+	}
 	if c.Rest <= now+lateness {
 		return
 	}

@@ -257,8 +257,12 @@ func (s *memory) load(tx *Tx, places []place, cells []Cell, now Instant) bool {
 			}
 		} else if sh.read(p, cell) {
 			p.state = found
-		} else if c.Law.Algorithm == TokenBucket && sh.move(p) {
-			return s.load(tx, places, cells, now) // from the start: cells may have moved
+		} else if c.Law.Algorithm == TokenBucket && sh.elsewhere(p, cell) {
+			if tx.Op != Peek {
+				sh.move(p)
+				return s.load(tx, places, cells, now) // from the start: cells may have moved
+			}
+			p.state = found
 		}
 		if !p.shared { // else the key's own hold was read when it was found to have no room
 			p.held = sh.holds[p.key]
@@ -306,19 +310,20 @@ func (sh *shard) read(p *place, cell *Cell) bool {
 	return true
 }
 
-// move looks for a token bucket in the table for the other kind of rate, where it is when the rate has changed, and
-// moves it over: it keeps what is spent.
-func (sh *shard) move(p *place) bool {
-	words := 3 - int(p.words)
-	from := &sh.tables[words-1]
-	pos, ok := from.find(p.key, stride(words))
-	if !ok {
-		return false
-	}
-	rest := Instant(from.slots[pos+2])
-	from.remove(pos, stride(words))
+// elsewhere reads a token bucket from the table for the other kind of rate, where it is when the rate has changed.
+func (sh *shard) elsewhere(p *place, cell *Cell) bool {
+	p.words = 3 - p.words
+	ok := sh.read(p, cell)
+	p.words = 3 - p.words
+	return ok
+}
+
+// move moves the token bucket of p, which is elsewhere, to where its law keeps it. It keeps what is spent.
+func (sh *shard) move(p *place) {
+	from, stride := &sh.tables[2-p.words], stride(3-int(p.words))
+	rest := Instant(from.slots[p.pos+2])
+	from.remove(p.pos, stride)
 	sh.add(p, &Cell{Rest: rest})
-	return true
 }
 
 // room reports whether p, which has no cell, can go on: with room set aside for one where op may make it. If not, p has to go
@@ -414,7 +419,7 @@ func (s *memory) saveHolds(tx *Tx, places []place, cells []Cell, now Instant) {
 		case c.Cell != i: // an earlier charge has the same cell
 		case c.Every:
 			s.holdEvery(c.Law.hash, cell.Held, now)
-		case tx.Op == Reset || cell.Held <= now:
+		case tx.Op == Reset || cell.Held <= now-s.grace:
 			delete(sh.holds, p.key)
 		default:
 			if sh.holds == nil {
@@ -437,7 +442,7 @@ func (s *memory) holdEvery(limit key128, until, now Instant) {
 		maps.Copy(next, *old)
 	}
 	next[limit] = until
-	maps.DeleteFunc(next, func(_ key128, until Instant) bool { return until <= now })
+	maps.DeleteFunc(next, func(_ key128, until Instant) bool { return until <= now-s.grace })
 	if len(next) == 0 {
 		s.every.Store(nil)
 		return
