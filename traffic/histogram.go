@@ -74,3 +74,15 @@ func end(i int) int64 {
 	shift := i>>subBits - 1
 	return int64(i-shift<<subBits+1) << shift
 }
+
+// Merge adds everything that o counted.
+func (h *Histogram) Merge(o *Histogram) {
+	if len(o.counts) > len(h.counts) {
+		h.counts = append(h.counts, make([]int64, len(o.counts)-len(h.counts))...)
+	}
+	for i, c := range o.counts {
+		h.counts[i] += c
+	}
+	h.n += o.n
+	h.max = max(h.max, o.max)
+}

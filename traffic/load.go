@@ -132,6 +132,8 @@ type Tally struct {
 	Unanswered int64 // timeouts and connections that broke
 	Late       int64 // of all: sent more than LateAfter after their instant, which is the sender's fault
 
+	MaxLate time.Duration // the latest of them all
+
 	Latency Histogram // of the 2xx
 	Refusal Histogram // of the 429s
 }
@@ -142,6 +144,7 @@ const LateAfter = 10 * time.Millisecond
 // Add counts one result.
 func (t *Tally) Add(r Result) {
 	t.Sent++
+	t.MaxLate = max(t.MaxLate, r.Late)
 	if r.Late > LateAfter {
 		t.Late++
 	}
@@ -159,4 +162,18 @@ func (t *Tally) Add(r Result) {
 	default:
 		t.Other++
 	}
+}
+
+// Merge adds everything that o counted.
+func (t *Tally) Merge(o *Tally) {
+	t.Sent += o.Sent
+	t.OK += o.OK
+	t.Refused += o.Refused
+	t.Failed += o.Failed
+	t.Other += o.Other
+	t.Unanswered += o.Unanswered
+	t.Late += o.Late
+	t.MaxLate = max(t.MaxLate, o.MaxLate)
+	t.Latency.Merge(&o.Latency)
+	t.Refusal.Merge(&o.Refusal)
 }
