@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-go/weir"
+)
+
+// metrics is what a Gateway counts, in a registry of its own. No label comes from a request: names of limits,
+// routes and upstreams are the configuration's, and everything else is a closed set. Counters outlive reloads.
+type metrics struct {
+	registry  *prometheus.Registry
+	decisions *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	latency   *prometheus.HistogramVec
+	breakers  *prometheus.CounterVec
+	errors    prometheus.Counter
+	reloads   *prometheus.CounterVec
+}
+
+func newMetrics(g *Gateway) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_decisions_total",
+			Help: "What limits said: admitted, refused, or shadow_refused where a shadow limit would have refused.",
+		}, []string{"limit", "outcome"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_requests_total",
+			Help: "Requests by route and class of the status answered; 499 stands for clients that left before an answer.",
+		}, []string{"route", "status"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "weir_upstream_latency_seconds",
+			Help:    "From asking an upstream to the header of its answer, or to the error.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"upstream"}),
+		breakers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_breaker_changes_total",
+			Help: "Changes of circuit breakers by the state they went to.",
+		}, []string{"upstream", "state"}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_store_errors_total",
+			Help: "Decisions that the store could not make.",
+		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_reloads_total",
+			Help: "Reloads of the configuration: applied or refused.",
+		}, []string{"outcome"}),
+	}
+	m.registry.MustRegister(m.decisions, m.requests, m.latency, m.breakers, m.errors, m.reloads, &gauges{g: g})
+	if g.memory != nil {
+		m.registry.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "weir_memory_cells",
+				Help: "Keys that memory holds.",
+			}, func() float64 { return float64(g.memory.Stats().Cells) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "weir_memory_overflow_total",
+				Help: "Charges decided on a limit's shared cell because memory was full.",
+			}, func() float64 { return float64(g.memory.Stats().Overflowed) }),
+		)
+	}
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// tally counts what one limit says.
+type tally struct{ admitted, refused, shadow prometheus.Counter }
+
+func (m *metrics) tally(limit string) tally {
+	return tally{
+		admitted: m.decisions.WithLabelValues(limit, "admitted"),
+		refused:  m.decisions.WithLabelValues(limit, "refused"),
+		shadow:   m.decisions.WithLabelValues(limit, "shadow_refused"),
+	}
+}
+
+// count adds what a limit said to a request that was let in or not.
+func (t *tally) count(o *weir.Outcome, allowed bool) {
+	switch {
+	case o.Refused() && o.Limit.Shadow:
+		t.shadow.Inc()
+	case o.Refused():
+		t.refused.Inc()
+	case allowed:
+		t.admitted.Inc()
+	}
+}
+
+// statuses counts the answers of one route by class of status.
+type statuses struct {
+	classes [6]prometheus.Counter // 1xx at 1
+	gone    prometheus.Counter
+}
+
+func (m *metrics) statuses(route string) *statuses {
+	s := &statuses{gone: m.requests.WithLabelValues(route, "499")}
+	for i := 1; i < len(s.classes); i++ {
+		s.classes[i] = m.requests.WithLabelValues(route, strconv.Itoa(i)+"xx")
+	}
+	return s
+}
+
+func (s *statuses) count(status int) {
+	switch class := status / 100; {
+	case status == statusClientGone:
+		s.gone.Inc()
+	case class >= 1 && class < len(s.classes):
+		s.classes[class].Inc()
+	default: // an upstream's odd status
+		s.classes[5].Inc()
+	}
+}
+
+// gauges collects what the configuration in force decides the labels of, so that names do not outlive a reload.
+type gauges struct{ g *Gateway }
+
+var (
+	queueDesc = prometheus.NewDesc("weir_queue_length",
+		"Requests that wait in a route's queue.", []string{"route"}, nil)
+	breakerDesc = prometheus.NewDesc("weir_breaker_state",
+		"The circuit breaker of an upstream: 0 closed, 1 half open, 2 open.", []string{"upstream"}, nil)
+)
+
+func (c *gauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- queueDesc
+	ch <- breakerDesc
+}
+
+func (c *gauges) Collect(ch chan<- prometheus.Metric) {
+	s := c.g.site.Load()
+	if s == nil {
+		return
+	}
+	for _, r := range s.routes {
+		if r.queue != nil {
+			ch <- prometheus.MustNewConstMetric(queueDesc, prometheus.GaugeValue, float64(r.queue.waiting.Load()), r.name)
+		}
+	}
+	for _, up := range s.upstreams {
+		ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, float64(up.state()), up.name)
+	}
+}

@@ -1,0 +1,305 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+)
+
+// site is a Config made ready to run: whatever a request needs is found here and shared by all. It does not change; a
+// reload puts another in its place.
+type site struct {
+	config    *Config
+	limits    map[string]*weir.Limit
+	upstreams map[string]*upstream
+	routes    map[string]*route // by the pattern in mux
+	mux       *http.ServeMux    // of *route, to match only
+	unmatched *route            // what requests without a route are charged
+	clients   clients
+	identity  *Identifier
+	form      httplimit.Form
+	certs     map[string]*tls.Certificate // by the address of their listener
+	token     *[sha256.Size]byte          // hash of the admin token; nil: none
+}
+
+// route is a Route, ready to run.
+type route struct {
+	name     string // the pattern, as the configuration has it; none for requests without a route
+	key      string // of limits that are kept by route
+	charges  []charge
+	settles  bool // something may have to be given back after the answer
+	queue    *queue
+	upstream *upstream
+	proxy    *httputil.ReverseProxy
+	statuses *statuses
+}
+
+// ServeHTTP is never called: it makes a route what a ServeMux can find.
+func (*route) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// charge is a Charge, ready to run.
+type charge struct {
+	limit      *weir.Limit
+	key        []keyPart
+	cost       int64
+	costHeader string // empty: cost
+	priority   weir.Priority
+	only       []int
+	settles    bool
+	tally      tally
+}
+
+// keyPart is a KeyPart, ready to run.
+type keyPart struct {
+	KeyPart
+	header httplimit.KeyFunc // of KeyHeader
+}
+
+// compile makes cfg, which has passed Validate, ready to run. What old has and cfg does not change stays: connections,
+// breakers, queues. Errors come from files that have changed since, and are *ConfigErrors.
+func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
+	s := &site{
+		config:    cfg,
+		limits:    make(map[string]*weir.Limit),
+		upstreams: make(map[string]*upstream),
+		routes:    make(map[string]*route),
+		mux:       http.NewServeMux(),
+		certs:     make(map[string]*tls.Certificate),
+	}
+	if err := s.form.UnmarshalText([]byte(cfg.Headers)); err != nil {
+		return nil, fault("headers", err)
+	}
+	var err error
+	if s.identity, err = NewIdentifier(cfg); err != nil {
+		return nil, err
+	}
+	if s.clients, err = newClients(&cfg.Clients, s.identity.StripHeaders()); err != nil {
+		return nil, fault("clients", err)
+	}
+	for i := range cfg.Listen {
+		l := &cfg.Listen[i]
+		if l.Cert == "" {
+			continue
+		}
+		pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
+		if err != nil {
+			return nil, fault(item("listen", i), err)
+		}
+		s.certs[l.Address] = &pair
+	}
+	token, err := cfg.Admin.Token()
+	if err != nil {
+		return nil, fault("admin.token_file", err)
+	}
+	if token != "" {
+		sum := sha256.Sum256([]byte(token))
+		s.token = &sum
+	}
+	for _, l := range cfg.Limits {
+		s.limits[l.Name] = l
+	}
+	for _, name := range sortedKeys(cfg.Upstreams) {
+		conf := cfg.Upstreams[name]
+		if old != nil && old.upstreams[name] != nil && old.upstreams[name].same(conf) {
+			s.upstreams[name] = old.upstreams[name]
+			continue
+		}
+		up, err := newUpstream(name, conf, g.metrics.latency.WithLabelValues(name), g.breakerChanged)
+		if err != nil {
+			return nil, fault(child("upstreams", name)+".url", err)
+		}
+		s.upstreams[name] = up
+	}
+	defaults := g.charges(s, cfg.Defaults)
+	s.unmatched = newRoute(g, noRoute, defaults)
+	for i, conf := range cfg.Routes {
+		if err := g.addRoute(s, item("routes", i), conf, defaults, old); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// noRoute is the name, in metrics and logs, of what has no route. No pattern is written so.
+const noRoute = "none"
+
+func newRoute(g *Gateway, name string, charges []charge) *route {
+	return &route{
+		name:     name,
+		key:      "route:" + name,
+		charges:  charges,
+		settles:  slices.ContainsFunc(charges, func(c charge) bool { return c.settles }),
+		statuses: g.metrics.statuses(name),
+	}
+}
+
+// addRoute makes a route ready and puts it into the mux.
+func (g *Gateway) addRoute(s *site, field string, conf *Route, defaults []charge, old *site) (err error) {
+	own := g.charges(s, conf.Limits)
+	if !conf.Exempt {
+		own = slices.Concat(defaults, own)
+	}
+	r := newRoute(g, conf.Pattern, own)
+	if r.queue = newQueue(conf.Queue); r.queue != nil && old != nil {
+		if was := old.routes[matchable(conf.Pattern)]; was != nil && was.queue != nil &&
+			was.queue.wait == r.queue.wait && was.queue.length == r.queue.length {
+			r.queue = was.queue // with those that wait in it
+		}
+	}
+	name := conf.Upstream
+	if name == "" { // the only one
+		name = sortedKeys(s.upstreams)[0]
+	}
+	r.upstream = s.upstreams[name]
+	r.proxy = g.newProxy(s, r.upstream, conf)
+
+	defer func() {
+		if p := recover(); p != nil { // how ServeMux speaks of bad patterns
+			err = fault(field+".pattern", fmt.Errorf("%v", p))
+		}
+	}()
+	pattern := matchable(conf.Pattern)
+	s.mux.Handle(pattern, r)
+	s.routes[pattern] = r
+	return nil
+}
+
+// charges makes a list of charges ready.
+func (g *Gateway) charges(s *site, confs []Charge) []charge {
+	all := make([]charge, 0, len(confs))
+	for i := range confs {
+		conf := &confs[i]
+		l := s.limits[conf.Limit]
+		if conf.Shadow && !l.Shadow { // of the same name, and so with the same cells
+			shadow := *l
+			shadow.Shadow = true
+			l = &shadow
+		}
+		parts, _ := ParseKey(conf.Key) // Validate has
+		key := make([]keyPart, len(parts))
+		for j, p := range parts {
+			key[j].KeyPart = p
+			if p.Kind == KeyHeader {
+				key[j].header = httplimit.Header(p.Header)
+			}
+		}
+		all = append(all, charge{
+			limit:      l,
+			key:        key,
+			cost:       conf.units(),
+			costHeader: conf.CostHeader(),
+			priority:   conf.Priority,
+			only:       conf.Only,
+			settles:    len(conf.Only) > 0 || l.Algorithm == weir.Concurrency,
+			tally:      g.metrics.tally(l.Name),
+		})
+	}
+	return all
+}
+
+// fault is what is wrong with one field.
+func fault(field string, err error) error {
+	return &ConfigError{Problems: []Problem{{Field: field, Text: err.Error(), Err: err}}}
+}
+
+// matchable is a pattern with its host in lower case, as the hosts of requests are matched.
+func matchable(pattern string) string {
+	slash := strings.IndexByte(pattern, '/')
+	if slash < 0 {
+		return pattern
+	}
+	host := strings.LastIndexAny(pattern[:slash], " \t") + 1
+	return pattern[:host] + strings.ToLower(pattern[host:slash]) + pattern[slash:]
+}
+
+// match finds the route of r. If there is none, or if ServeMux sends the client to another spelling of the
+// path, answer is what ServeMux would answer; in the second case the route is that of the other spelling.
+func (s *site) match(r *http.Request) (found *route, answer http.Handler) {
+	m := r
+	if host := canonicalHost(r.Host); host != r.Host {
+		other := *r
+		other.Host = host
+		m = &other
+	}
+	h, pattern := s.mux.Handler(m)
+	if found, ok := h.(*route); ok {
+		return found, nil
+	}
+	if found := s.routes[pattern]; found != nil {
+		return found, h
+	}
+	return s.unmatched, h
+}
+
+// canonicalHost is a Host in lower case and without the dot of a fully qualified name, which may stand before a port.
+func canonicalHost(host string) string {
+	lower := strings.ToLower(host) // host itself if it has no upper case
+	name, port := lower, ""
+	if i := strings.LastIndexByte(lower, ':'); i >= 0 && strings.IndexByte(lower[i:], ']') < 0 {
+		name, port = lower[:i], lower[i:]
+	}
+	if trimmed, ok := strings.CutSuffix(name, "."); ok {
+		return trimmed + port
+	}
+	return lower
+}
+
+// wellFormed reports whether the target of r is one that we and every upstream read alike: a path from the root
+// without segments that climb, in whatever way those are hidden from us: as %2e%2e, behind an encoded slash or a
+// backslash, or with a parameter. ServeMux cleans those that are not hidden.
+func wellFormed(r *http.Request) bool {
+	path := r.URL.Path
+	if r.URL.Opaque != "" || path != "" && path[0] != '/' {
+		return false
+	}
+	for path != "" {
+		var segment string
+		end := strings.IndexAny(path, `/\`)
+		if end < 0 {
+			segment, path = path, ""
+		} else {
+			segment, path = path[:end], path[end+1:]
+		}
+		if len(segment) == 0 || segment[0] != '.' {
+			continue
+		}
+		if i := strings.IndexByte(segment, ';'); i >= 0 {
+			segment = segment[:i]
+		}
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// user is the verified user of a request, or empty.
+func (s *site) user(r *http.Request) string {
+	user, _, _ := s.identity.Identify(r)
+	return user
+}
+
+// keyOf writes the key of a charge for the request of x.
+func (c *charge) keyOf(x *exchange) string {
+	if len(c.key) == 1 {
+		return x.part(&c.key[0])
+	}
+	// As httplimit.Join does, so that different parts never make the same key.
+	var few [128]byte
+	b := few[:0]
+	for i := range c.key {
+		k := x.part(&c.key[i])
+		b = strconv.AppendInt(b, int64(len(k)), 10)
+		b = append(b, ':')
+		b = append(b, k...)
+	}
+	return string(b)
+}
