@@ -27,7 +27,7 @@ import (
 // tests. Where it forgets cells by yet another clock (an expiry on a server), it must keep each a second longer than
 // asked, since the suite's clock stands still meanwhile.
 //
-// Open is called about twenty times by Run. It should use t.Cleanup to close what it opened.
+// Open is called about forty times by Run. It should use t.Cleanup to close what it opened.
 type Open func(t testing.TB, now func() time.Time) weir.Store
 
 // Run runs the whole suite, some 500,000 decisions, a tenth of it with -short.

@@ -82,6 +82,10 @@ next:
 
 func list(charges []weir.Charge) (s []string) {
 	for _, c := range charges {
+		if c.Every {
+			s = append(s, fmt.Sprintf("%s every key", c.Limit.Name))
+			continue
+		}
 		s = append(s, fmt.Sprintf("%s (%s) key %q cost %d %v", c.Limit.Name, describe(c.Limit), c.Key, c.Cost, c.Priority))
 	}
 	return s
