@@ -32,12 +32,12 @@ func WriteHeaders(h http.Header, d *weir.Decision, form Form) {
 	refused := !d.Allowed
 	switch form {
 	case FormDraft:
-		b = appendLimits(few[:0], d, appendLeft)
+		b = appendLimits(few[:0], d, itemLeft)
 		if len(b) == 0 {
 			return
 		}
 		n := len(b)
-		b = appendLimits(b, d, appendPolicy)
+		b = appendLimits(b, d, itemPolicy)
 		text := string(b) // one allocation for both values, and one below for both slices
 		lines := [2]string{text[:n], text[n:]}
 		two := lines[:]
@@ -53,7 +53,7 @@ func WriteHeaders(h http.Header, d *weir.Decision, form Form) {
 		b = strconv.AppendInt(append(b, ", remaining="...), left(o), 10)
 		b = strconv.AppendInt(append(b, ", reset="...), reset(o, d), 10)
 		h["Ratelimit"] = []string{string(b)}
-		if b = appendLimits(few[:0], d, appendOldPolicy); len(b) > 0 {
+		if b = appendLimits(few[:0], d, itemOldPolicy); len(b) > 0 {
 			h["Ratelimit-Policy"] = []string{string(b)}
 		}
 	case FormDraft06, FormLegacy:
@@ -72,12 +72,13 @@ func WriteHeaders(h http.Header, d *weir.Decision, form Form) {
 			if t = at.Unix(); at.Nanosecond() > 0 {
 				t++
 			}
-		} else if b = appendLimits(few[:0], d, appendOldPolicy); len(b) > 0 {
+		} else if b = appendLimits(few[:0], d, itemOldPolicy); len(b) > 0 {
 			h["Ratelimit-Policy"] = []string{string(b)}
 		}
-		h[names[0]] = []string{strconv.FormatInt(q, 10)}
-		h[names[1]] = []string{strconv.FormatInt(left(o), 10)}
-		h[names[2]] = []string{strconv.FormatInt(t, 10)}
+		three := []string{strconv.FormatInt(q, 10), strconv.FormatInt(left(o), 10), strconv.FormatInt(t, 10)}
+		for i, name := range names {
+			h[name] = three[i : i+1 : i+1]
+		}
 	}
 }
 
@@ -94,8 +95,17 @@ func add(h http.Header, name string, line []string) {
 	h[name] = line
 }
 
+// item is what a list says of each limit. (Function values in its place would move every decision to the heap.)
+type item int8
+
+const (
+	itemLeft      item = iota // "client";r=99;t=60
+	itemPolicy                // "client";q=100;w=60
+	itemOldPolicy             // 100;w=60
+)
+
 // appendLimits writes a list with an item for each limit that is shown.
-func appendLimits(b []byte, d *weir.Decision, item func([]byte, *weir.Outcome, *weir.Decision) []byte) []byte {
+func appendLimits(b []byte, d *weir.Decision, what item) []byte {
 	start := len(b)
 	out := d.Outcomes()
 	for i := range out {
@@ -106,8 +116,16 @@ func appendLimits(b []byte, d *weir.Decision, item func([]byte, *weir.Outcome, *
 		if before > start {
 			b = append(b, ", "...)
 		}
-		named := len(b)
-		if b = item(b, &out[i], d); len(b) == named {
+		begin := len(b)
+		switch what {
+		case itemLeft:
+			b = appendLeft(b, &out[i], d)
+		case itemPolicy:
+			b = appendPolicy(b, out[i].Limit)
+		case itemOldPolicy:
+			b = appendOldPolicy(b, out[i].Limit)
+		}
+		if len(b) == begin {
 			b = b[:before]
 		}
 	}
@@ -189,21 +207,22 @@ func appendLeft(b []byte, o *weir.Outcome, d *weir.Decision) []byte {
 	return b
 }
 
-func appendPolicy(b []byte, o *weir.Outcome, _ *weir.Decision) []byte {
-	q, w := quota(o.Limit)
-	b = appendName(b, o.Limit)
+func appendPolicy(b []byte, l *weir.Limit) []byte {
+	q, w := quota(l)
+	b = appendName(b, l)
 	b = strconv.AppendInt(append(b, ";q="...), q, 10)
-	if concurrent(o.Limit) {
+	if concurrent(l) {
 		return append(b, `;qu="concurrent-requests"`...)
 	}
 	return strconv.AppendInt(append(b, ";w="...), w, 10)
 }
 
-func appendOldPolicy(b []byte, o *weir.Outcome, _ *weir.Decision) []byte {
-	if concurrent(o.Limit) {
+// appendOldPolicy writes nothing for a concurrency limit, as those forms require a window.
+func appendOldPolicy(b []byte, l *weir.Limit) []byte {
+	if concurrent(l) {
 		return b
 	}
-	q, w := quota(o.Limit)
+	q, w := quota(l)
 	b = strconv.AppendInt(b, q, 10)
 	return strconv.AppendInt(append(b, ";w="...), w, 10)
 }
