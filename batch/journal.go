@@ -96,7 +96,7 @@ func openJournal(path, run string, resume bool) (*journal, map[string]Result, er
 		f.Close()
 		return nil, nil, err
 	}
-	if err := lockFile(f); err != nil {
+	if err := LockFile(f); err != nil {
 		return fail(fmt.Errorf("batch: journal %s: another run is using it", path))
 	}
 	info, err := f.Stat()

@@ -4,5 +4,5 @@ package batch
 
 import "os"
 
-// lockFile does nothing where the system has no advisory locks: there, do not start two runs at once.
-func lockFile(*os.File) error { return nil }
+// LockFile does nothing where the system has no advisory locks: there, do not start two runs at once.
+func LockFile(*os.File) error { return nil }

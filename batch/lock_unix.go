@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes the file for this process until it is closed, or fails if another has it.
-func lockFile(f *os.File) error {
+// LockFile takes the file for this process until it is closed, or fails if another has it.
+func LockFile(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

@@ -78,3 +78,11 @@ func (m *Meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	CounterOf(req.Context()).Request(refused)
 	return resp, err
 }
+
+// Settle adds what was counted to a ledger.
+func (c *Counter) Settle(l *Ledger) {
+	t := c.read()
+	l.Requests += t.Requests
+	l.Refusals += t.Refusals
+	l.Waited += t.Waited
+}

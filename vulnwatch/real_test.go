@@ -43,7 +43,7 @@ func nvdFile(t *testing.T, path string) map[string]*Record {
 	return all
 }
 
-func kevFile(t *testing.T, path string) *Catalogue {
+func readKEV(t *testing.T, path string) *Catalogue {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,8 +108,8 @@ func TestRealRecordsBeforeAndAfter(t *testing.T) {
 
 func TestRealCatalogues(t *testing.T) {
 	diff := func(a, b string) map[Kind]int {
-		before := kevFile(t, shared(t, "kev", "versions", a+".json.gz"))
-		now := kevFile(t, shared(t, "kev", "versions", b+".json.gz"))
+		before := readKEV(t, shared(t, "kev", "versions", a+".json.gz"))
+		now := readKEV(t, shared(t, "kev", "versions", b+".json.gz"))
 		if err := now.Shrunk(before.Entries, 0.01); err != nil {
 			t.Error(err)
 		}
@@ -149,11 +149,11 @@ func TestRealCatalogues(t *testing.T) {
 	if k := diff("aabf332a", "c1a93886"); k[KEVDue] != 1 || k[KEVListed]+k[KEVRemoved] != 0 {
 		t.Errorf("February 2025: %v; want one due date moved", k)
 	}
-	whole := kevFile(t, shared(t, "kev", "known_exploited_vulnerabilities.json"))
+	whole := readKEV(t, shared(t, "kev", "known_exploited_vulnerabilities.json"))
 	if len(whole.Entries) != 1404 || whole.Released.IsZero() {
 		t.Errorf("%d entries, released %v", len(whole.Entries), whole.Released)
 	}
-	old := kevFile(t, shared(t, "kev", "other", "vuln-list-update-happy.json"))
+	old := readKEV(t, shared(t, "kev", "other", "vuln-list-update-happy.json"))
 	if len(old.Entries) != 2 {
 		t.Errorf("the old form: %d entries", len(old.Entries))
 	}

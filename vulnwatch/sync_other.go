@@ -1,0 +1,6 @@
+//go:build !unix
+
+package vulnwatch
+
+// syncAll does nothing where the system has no such call.
+func syncAll() {}
