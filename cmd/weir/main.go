@@ -121,6 +121,7 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 
 	// One line a command.
 	root.AddCommand(newCheck())
+	root.AddCommand(newDemo())
 	root.AddCommand(newHashKey())
 	return root
 }
