@@ -1,0 +1,330 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weir-go/weir"
+)
+
+//go:embed decide.lua
+var decideText string
+
+var decideScript = newScript(decideText)
+
+type script struct{ text, sha string }
+
+func newScript(text string) *script {
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// ask is one transaction on its way. It belongs to the caller of Apply until a call takes it along, then to
+// that call until done; a caller that leaves earlier does not touch it again.
+type ask struct {
+	tag    string
+	alone  bool // no other transaction in the same call
+	op     weir.Op
+	at     weir.Instant
+	cells  []cellName
+	cellOf []int    // for each charge, its cell in cells
+	args   []string // for each charge, seven; the first is where its cell is among the keys, which the call fills in
+
+	done    chan struct{}
+	err     error
+	results []int64
+}
+
+type cellName struct {
+	cell, hold string
+	key        int // its number among the cells of the call
+}
+
+var asks = sync.Pool{New: func() any { return &ask{done: make(chan struct{}, 1)} }}
+
+func (a *ask) free() {
+	*a = ask{done: a.done, cells: a.cells[:0], args: a.args[:0], cellOf: a.cellOf[:0], results: a.results[:0]}
+	asks.Put(a)
+}
+
+const argsPerCharge = 7
+
+var indices = func() (t [2*mostCells + 1]string) {
+	for i := range t {
+		t[i] = strconv.Itoa(i)
+	}
+	return
+}()
+
+func (s *Store) ask(tx *weir.Tx) (*ask, error) {
+	if len(tx.Charges) > mostCells {
+		return nil, errTooMany
+	}
+	a := asks.Get().(*ask)
+	a.op = tx.Op
+	switch tx.Op {
+	case weir.Refund:
+		a.at = tx.Made
+	case weir.Hold:
+		a.at = tx.Until
+	}
+	for i := range tx.Charges {
+		c := &tx.Charges[i]
+		r := s.rules.get(c, func(c *weir.TxCharge) *rule { return s.names.rule(s.tag(c.Limit), c) })
+		if i == 0 {
+			a.tag = r.tag
+		} else if s.cluster && r.tag != a.tag && slot(r.tag) != slot(a.tag) {
+			first := tx.Charges[0].Limit
+			err := crossSlot(first, c.Limit, a.tag, r.tag)
+			a.free()
+			return nil, err
+		}
+		at := len(a.cells)
+		if c.Cell == i {
+			name := cellName{cell: r.hold, hold: r.hold}
+			if c.Every {
+				a.alone = true // it changes what others in the same call have read
+			} else {
+				name.cell = s.names.name(r.tag, string(cellKey), r.algorithm, c.Limit.Name, c.Key)
+			}
+			a.cells = append(a.cells, name)
+		} else {
+			at = a.cellOf[c.Cell]
+		}
+		a.cellOf = append(a.cellOf, at)
+		cost := "1"
+		if c.Cost != 1 {
+			cost = strconv.FormatInt(c.Cost, 10)
+		}
+		a.args = append(a.args, "", r.kindOf(c), cost, r.floor[c.Priority-weir.Low], r.capacity, r.x, r.y)
+	}
+	return a, nil
+}
+
+// read puts the results into tx.
+func (a *ask) read(tx *weir.Tx) {
+	r := a.results
+	tx.Now, tx.OK, tx.At = weir.Instant(r[0]), r[1] == 1, weir.Instant(r[2])
+	r = r[3:]
+	for i := range tx.Charges {
+		c := &tx.Charges[i]
+		c.When, c.Left, c.Next = weir.Instant(r[0]), r[1], weir.Instant(r[2])
+		r = r[3:]
+	}
+}
+
+// lane is the asks that can go in one call: those of one hash tag.
+type lane struct {
+	mu      sync.Mutex
+	queue   []*ask
+	calling int
+}
+
+func (s *Store) lane(tag string) *lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lanes[tag]
+	if l == nil {
+		l = &lane{}
+		s.lanes[tag] = l
+	}
+	return l
+}
+
+// enter puts a into the next call, which starts at once unless too many are under way.
+func (l *lane) enter(s *Store, a *ask) {
+	most := s.Calls
+	if most <= 0 {
+		most = defaultCalls
+	}
+	l.mu.Lock()
+	l.queue = append(l.queue, a)
+	start := l.calling < most
+	if start {
+		l.calling++
+	}
+	l.mu.Unlock()
+	if start {
+		go s.serve(l)
+	}
+}
+
+// leave takes a out of the queue, if no call has taken it along.
+func (l *lane) leave(a *ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.queue, a); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+}
+
+// take is the asks of the next call: as many from the head as fit.
+func (l *lane) take(into []*ask) []*ask {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cells := 0
+	for _, a := range l.queue {
+		cells += len(a.cells)
+		if len(into) > 0 && (len(into) == mostTxs || cells > mostCells || a.alone || into[0].alone) {
+			break
+		}
+		into = append(into, a)
+	}
+	l.queue = slices.Delete(l.queue, 0, len(into))
+	if len(into) == 0 {
+		l.calling--
+	}
+	return into
+}
+
+// serve makes calls until nobody waits.
+func (s *Store) serve(l *lane) {
+	var batch []*ask
+	for {
+		batch = l.take(batch[:0])
+		if len(batch) == 0 {
+			return
+		}
+		err := s.call(batch)
+		for _, a := range batch {
+			a.err = err
+			a.done <- struct{}{}
+		}
+	}
+}
+
+// call makes the decisions of a batch in one run of the script, and sets their results.
+func (s *Store) call(batch []*ask) error {
+	s.calls.Add(1)
+	s.txs.Add(int64(len(batch)))
+	err := s.run(batch)
+	if err != nil {
+		s.failed.Add(1)
+	}
+	return err
+}
+
+func (s *Store) run(batch []*ask) error {
+	text, err := s.eval(batch)
+	if err != nil {
+		return err
+	}
+	for _, a := range batch {
+		n := 3 + 3*len(a.cellOf)
+		if a.results, text, err = numbers(a.results[:0], text, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) eval(batch []*ask) (string, error) {
+	args := s.args(batch)
+	ctx := context.Background()
+	if s.Timeout >= 0 {
+		timeout := s.Timeout
+		if timeout == 0 {
+			timeout = defaultTimeout
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	reply, err := s.Client.Do(ctx, args...)
+	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
+		s.evals.Add(1)
+		args = slices.Clone(args) // the client may still be looking at the old ones
+		args[0], args[1] = "EVAL", s.script.text
+		reply, err = s.Client.Do(ctx, args...)
+	}
+	if err != nil {
+		if strings.Contains(err.Error(), "OOM command not allowed") {
+			return "", ErrFull
+		}
+		return "", fmt.Errorf("weir: redis: %w", err)
+	}
+	switch r := reply.(type) {
+	case string:
+		return r, nil
+	case []byte:
+		return string(r), nil
+	}
+	return "", fmt.Errorf("weir: redis: the client's reply is %T, want string", reply)
+}
+
+// args is the command for a batch.
+func (s *Store) args(batch []*ask) []string {
+	cells, charges := 0, 0
+	for _, a := range batch {
+		cells += len(a.cells)
+		charges += len(a.cellOf)
+	}
+	args := make([]string, 3, 3+2*cells+2+3*len(batch)+argsPerCharge*charges)
+	args[0], args[1] = "EVALSHA", s.script.sha
+	// The same cell in several transactions is one key.
+	var seen map[string]int
+	if len(batch) > 1 {
+		seen = make(map[string]int, cells)
+	}
+	n := 0
+	for _, a := range batch {
+		for i := range a.cells {
+			c := &a.cells[i]
+			c.key = seen[c.cell]
+			if c.key != 0 {
+				continue
+			}
+			n++
+			c.key = n
+			if seen != nil {
+				seen[c.cell] = n
+			}
+			args = append(args, c.cell, c.hold)
+		}
+		for i, cell := range a.cellOf {
+			a.args[argsPerCharge*i] = indices[a.cells[cell].key]
+		}
+	}
+	args[2] = strconv.Itoa(2 * n)
+	now := "-"
+	if s.Now != nil {
+		now = strconv.FormatInt(int64(weir.InstantOf(s.Now())), 10)
+	}
+	args = append(args, now, s.grace)
+	for _, a := range batch {
+		at := "0"
+		if a.at != 0 {
+			at = strconv.FormatInt(int64(a.at), 10)
+		}
+		args = append(args, indices[a.op], at, indices[len(a.cellOf)])
+		args = append(args, a.args...)
+	}
+	return args
+}
+
+// numbers reads n numbers from the start of text.
+func numbers(into []int64, text string, n int) ([]int64, string, error) {
+	for i := 0; i < len(text) && len(into) < n; i++ {
+		start := i
+		var v int64
+		for ; i < len(text) && text[i] != ' '; i++ {
+			d := text[i] - '0'
+			if d > 9 || i-start > 17 {
+				return nil, "", fmt.Errorf("weir: redis: the script's reply has %.20q for a number", text[start:])
+			}
+			v = 10*v + int64(d)
+		}
+		into = append(into, v)
+		if len(into) == n {
+			return into, text[min(i+1, len(text)):], nil
+		}
+	}
+	return nil, "", fmt.Errorf("weir: redis: the script's reply is %d numbers short", n-len(into))
+}

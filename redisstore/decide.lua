@@ -1,0 +1,426 @@
+-- weir.Decide over cells that are kept in Redis: a port, line by line, of decide.go and cell.go. Every number is a
+-- whole one below 2^53, which is where the two languages agree; '%.0f' writes all its digits and tostring would not.
+--
+-- KEYS  two for each cell: the cell, and the hold of all keys of its limit
+-- ARGV  the instant, or '-' for the server's own; grace in ms; then for each transaction
+--         op, instant (Refund: made; Hold: until), number of charges, and for each charge
+--           cell, kind (8·algorithm + 2·every + 1·shadow), cost, floor, capacity, x, y
+--         where x, y are N, P of a bucket and Window, Tick of the others
+-- reply one string: for each transaction now, ok, at, and for each charge when, left, next
+--
+-- A cell is a string, "rest a b held" without the zeros at its end, or, of algorithms with a log, a sorted set: an entry's
+-- score is its instant and its member has the cost; rest, a and held are members r, a, h with the score -1-value.
+
+local TAKE, PEEK, REFUND, DEBIT, HOLD = 0, 1, 2, 3, 4 -- and RESET
+local TOKEN, GCRA, LEAKY, FIXED, SLIDING = 0, 1, 2, 3, 4 -- and the two with a log
+local NEVER, LATENESS = 9007199254740991, 60000000
+
+local call, format, tonumber = redis.call, string.format, tonumber
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+
+local now, grace = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not now then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local values = #KEYS > 0 and call('MGET', unpack(KEYS))
+
+local function digits(n) return format('%.0f', n) end
+
+-- Buckets.
+
+local function full(law) return ceil(law.cap * law.p / law.n) end
+
+local function bucketCharge(law, c, at, cost)
+  local rest, part = at, 0
+  if c.rest > at then rest, part = c.rest, min(c.a, law.n - 1) end
+  local add = min(cost, 2 * law.cap) * law.p - part
+  local whole = ceil(add / law.n)
+  local most = at + 2 * full(law)
+  if rest + whole > most then
+    c.rest, c.a = max(rest, most), 0
+    return
+  end
+  c.rest, c.a = rest + whole, whole * law.n - add
+end
+
+local function bucketRefund(law, c, now, at, cost)
+  local since = max(0, now - at)
+  cost = min(cost, 2 * law.cap)
+  if since >= ceil(cost * law.p / law.n) then return end
+  local back = cost * law.p - since * law.n
+  if back <= 0 then return end
+  local x = back + min(c.a, law.n - 1)
+  local whole = floor(x / law.n)
+  c.rest = c.rest - whole
+  c.a = x - whole * law.n
+  if c.rest <= now then c.rest, c.a = 0, 0 end
+end
+
+local function capped(law, spent, cost)
+  local most = 2 * law.cap
+  if cost > most - spent then return max(most, spent) end
+  return spent + cost
+end
+
+-- Sliding windows.
+
+local function rolled(law, c, t)
+  local w, most = law.w, 2 * law.cap
+  local start = c.rest - 2 * w
+  if t < start + w then return min(c.a, most), min(c.b, most), start end
+  if t < start + 2 * w then return 0, min(c.a, most), start + w end
+  return 0, 0, t - t % w
+end
+
+local function roll(law, c, t)
+  local cur, prev, start = rolled(law, c, t)
+  c.a, c.b, c.rest = cur, prev, start + 2 * law.w
+end
+
+local function slidingWhen(law, c, now, cost, room)
+  if c.rest <= now then return now end
+  local cur, prev, start = rolled(law, c, now)
+  local ticks = law.w / law.tick
+  if cur + cost <= room then
+    if prev == 0 then return now end
+    local gone = ticks - floor((room - cur - cost) * ticks / prev)
+    if gone <= 0 then return now end
+    return max(now, start + gone * law.tick)
+  end
+  local gone = ticks - floor((room - cost) * ticks / cur)
+  return max(now, start + law.w + gone * law.tick)
+end
+
+-- Logs. Where Go keeps expired entries until the next charge, so does the sorted set. A member is "id:cost"; ids
+-- keep entries of the same instant in order, as there are when a clock was set back.
+
+local function costOf(member) return tonumber(string.match(member, ':(%d+)')) end
+
+local function idOf(member) return string.match(member, '^%d+') end
+
+local function logAdd(c, at, id, cost)
+  local member = format('%s:%.0f', id, cost)
+  while call('ZADD', c.key, 'NX', digits(at), member) == 0 do member = member .. '+' end
+end
+
+-- live is the units that count at now, and whether there are expired entries.
+local function live(law, c, now)
+  if c.rest <= now then return 0, true end
+  local used = c.a
+  local expired = call('ZRANGEBYSCORE', c.key, '0', digits(now - law.w))
+  for i = 1, #expired do used = used - costOf(expired[i]) end
+  return used, #expired > 0
+end
+
+local function logWhen(law, c, now, cost, room)
+  local used = live(law, c, now)
+  if used + cost <= room then return now end
+  local from, offset, count = '(' .. digits(now - law.w), 0, 4
+  if now < law.w then from = '0' end
+  while true do
+    local e = call('ZRANGEBYSCORE', c.key, from, '+inf', 'WITHSCORES', 'LIMIT', offset, count)
+    for i = 1, #e, 2 do
+      used = used - costOf(e[i])
+      if used + cost <= room then return min(tonumber(e[i + 1]), c.clip or NEVER) + law.w end
+    end
+    if #e < 2 * count then return NEVER end
+    offset, count = offset + count, min(1024, count * 8)
+  end
+end
+
+local function logCharge(law, c, at, cost)
+  local used, expired = live(law, c, at)
+  if expired then call('ZREMRANGEBYSCORE', c.key, '0', c.rest <= at and '+inf' or digits(at - law.w)) end
+  c.a = used
+  cost = capped(law, used, cost) - used
+  if cost == 0 then return end
+  c.a = c.a + cost
+  local this, id, last = digits(at), format('%016.0f', at), at
+  local e = call('ZREVRANGEBYSCORE', c.key, '+inf', this, 'WITHSCORES', 'LIMIT', 0, 1)
+  if e[1] then
+    last = tonumber(e[2])
+    if last > at then e = call('ZREVRANGEBYSCORE', c.key, this, this, 'LIMIT', 0, 1) end
+    if e[1] then
+      call('ZREM', c.key, e[1])
+      id, cost = idOf(e[1]), cost + costOf(e[1])
+    end
+  end
+  logAdd(c, at, id, cost)
+  c.rest = last + law.w
+end
+
+local function logRefund(law, c, at, cost)
+  local this = digits(at)
+  local e = call('ZRANGEBYSCORE', c.key, this, this, 'LIMIT', 0, 1)
+  if not e[1] then return end
+  local was = costOf(e[1])
+  local back = min(cost, was)
+  c.a = c.a - back
+  call('ZREM', c.key, e[1])
+  if was > back then
+    logAdd(c, at, idOf(e[1]), was - back)
+    return
+  end
+  local last = call('ZREVRANGEBYSCORE', c.key, '+inf', '0', 'WITHSCORES', 'LIMIT', 0, 1)
+  if last[1] then
+    c.rest = tonumber(last[2]) + law.w
+  else
+    c.rest, c.a = 0, 0
+  end
+end
+
+-- The five functions of a law.
+
+local function when(law, c, now, cost, keep)
+  local room, alg = law.cap - keep, law.alg
+  if cost > room then return NEVER end
+  if alg <= GCRA then
+    if c.rest <= now then return now end
+    return max(now, c.rest - floor(((room - cost) * law.p + min(c.a, law.n - 1)) / law.n))
+  elseif alg == LEAKY then
+    return max(now, c.rest)
+  elseif alg == FIXED then
+    if c.rest <= now or c.a + cost <= room then return now end
+    return c.rest
+  elseif alg == SLIDING then
+    return slidingWhen(law, c, now, cost, room)
+  end
+  return logWhen(law, c, now, cost, room)
+end
+
+local function charge(law, c, at, cost)
+  local alg = law.alg
+  if cost == 0 or law.cap == 0 then return end
+  if alg <= LEAKY then
+    bucketCharge(law, c, at, cost)
+  elseif alg == FIXED then
+    if at >= c.rest then
+      c.rest = at - at % law.w + law.w
+      c.a = 0
+    end
+    c.a = capped(law, c.a, cost)
+  elseif alg == SLIDING then
+    roll(law, c, at)
+    c.a = capped(law, c.a, cost)
+  else
+    logCharge(law, c, at, cost)
+  end
+end
+
+local function refund(law, c, now, at, cost)
+  local alg = law.alg
+  if cost == 0 or c.rest <= now then return end
+  if alg <= LEAKY then
+    bucketRefund(law, c, now, at, cost)
+  elseif alg == FIXED then
+    if at < c.rest and at >= c.rest - law.w then c.a = max(0, c.a - cost) end
+  elseif alg == SLIDING then
+    roll(law, c, now)
+    local start = c.rest - 2 * law.w
+    if at >= start then
+      c.a = max(0, c.a - cost)
+    elseif at >= start - law.w then
+      c.b = max(0, c.b - cost)
+    end
+  else
+    logRefund(law, c, at, cost)
+  end
+end
+
+local function left(law, c, now, keep)
+  local room, alg = law.cap - keep, law.alg
+  if c.rest <= now then
+    if alg == LEAKY then return min(1, room) end
+    return room
+  end
+  if alg <= GCRA then
+    local wait = c.rest - now
+    if wait > full(law) then return 0 end
+    return max(0, floor((room * law.p - (wait * law.n - min(c.a, law.n - 1))) / law.p))
+  elseif alg == LEAKY then
+    return 0
+  elseif alg == FIXED then
+    return max(0, room - c.a)
+  elseif alg == SLIDING then
+    local cur, prev, start = rolled(law, c, now)
+    local ticks = law.w / law.tick
+    local gone = floor((max(now, start) - start) / law.tick)
+    return max(0, room - cur - ceil(prev * (ticks - gone) / ticks))
+  end
+  local used = live(law, c, now)
+  return max(0, room - used)
+end
+
+local function settle(law, c, now, op)
+  local alg, w = law.alg, law.w
+  if alg == TOKEN then c.a = min(c.a, law.n - 1) end
+  if c.rest <= now + LATENESS then return end
+  if alg <= LEAKY then
+    if c.rest > now + LATENESS + 2 * full(law) then c.rest, c.a = now + full(law), 0 end
+  elseif alg == FIXED then
+    if c.rest > now + LATENESS + w then c.rest, c.a = now - now % w + w, min(c.a, law.cap) end
+  elseif alg == SLIDING then
+    if c.rest > now + LATENESS + 2 * w then
+      c.rest = now - now % w + 2 * w
+      c.a, c.b = min(c.a, law.cap), min(c.b, law.cap)
+    end
+  elseif c.rest > now + LATENESS + w then
+    c.rest = now + w
+    if op == PEEK then
+      c.clip = now
+      return
+    end
+    local e = call('ZRANGEBYSCORE', c.key, '(' .. digits(now), '+inf')
+    for i = 1, #e do call('ZADD', c.key, 'XX', digits(now), e[i]) end
+  end
+end
+
+-- Cells.
+
+local cells = {}
+
+local function load(i, alg, every)
+  local v = values[2 * i - 1]
+  local c = { key = KEYS[2 * i - 1], rest = 0, a = 0, b = 0, held = 0, every = every, all = 0 }
+  if every then
+    c.held = tonumber(v) or 0
+    c.found = v
+  else
+    c.all = tonumber(values[2 * i]) or 0
+    if alg > SLIDING then
+      c.log = true
+      local r = call('ZMSCORE', c.key, 'r', 'a', 'h')
+      if r[1] then
+        c.found = true
+        c.rest, c.a, c.held = -1 - tonumber(r[1]), -1 - tonumber(r[2]), -1 - tonumber(r[3])
+      end
+    elseif v then
+      c.found = true
+      c.rest = tonumber(v)
+      if not c.rest then
+        local rest, a, b, held = string.match(v, '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
+        c.rest, c.a, c.b, c.held = tonumber(rest) or 0, tonumber(a) or 0, tonumber(b) or 0, tonumber(held) or 0
+      end
+    end
+  end
+  c.rest0, c.a0, c.b0, c.held0 = c.rest, c.a, c.b, c.held
+  cells[i] = c
+  return c
+end
+
+-- ttl is in ms how long to remember a cell: until its rest or its held, whichever is later.
+local function ttl(c) return digits(max(1000, ceil((max(c.rest, c.held) - now) / 1000) + grace)) end
+
+local function save(c)
+  if c.rest == c.rest0 and c.a == c.a0 and c.b == c.b0 and c.held == c.held0 then
+    -- A key without an end is not ours to keep: somebody took its end away.
+    if c.found and c.touched and call('PTTL', c.key) == -1 then call('PEXPIRE', c.key, ttl(c)) end
+  elseif c.rest == 0 and c.held == 0 then
+    call('DEL', c.key)
+  elseif c.every then
+    call('SET', c.key, digits(c.held), 'PX', ttl(c))
+  elseif c.log then
+    call('ZADD', c.key, digits(-1 - c.rest), 'r', digits(-1 - c.a), 'a', digits(-1 - c.held), 'h')
+    call('PEXPIRE', c.key, ttl(c))
+  elseif c.held ~= 0 then
+    call('SET', c.key, format('%.0f %.0f %.0f %.0f', c.rest, c.a, c.b, c.held), 'PX', ttl(c))
+  elseif c.b ~= 0 then
+    call('SET', c.key, format('%.0f %.0f %.0f', c.rest, c.a, c.b), 'PX', ttl(c))
+  elseif c.a ~= 0 then
+    call('SET', c.key, format('%.0f %.0f', c.rest, c.a), 'PX', ttl(c))
+  else
+    call('SET', c.key, digits(c.rest), 'PX', ttl(c))
+  end
+end
+
+-- Decide.
+
+-- ask is when charge i fits, together with the others that meet in its cell.
+local function ask(charges, i)
+  local law = charges[i]
+  local c, cost, keep = law.c, law.cost, law.keep
+  for j = 1, #charges do
+    local o = charges[j]
+    if j ~= i and o.c == c then
+      cost = cost + o.cost
+      keep = max(keep, o.keep)
+    end
+  end
+  local at = when(law, c, now, cost, keep)
+  if at ~= NEVER then at = max(at, c.h) end
+  return at
+end
+
+local function decide(op, instant, charges)
+  local ok, at = true, now
+  for i = 1, #charges do
+    local law = charges[i]
+    local c = law.c
+    settle(law, c, now, op)
+    law.at = now
+    if op <= PEEK then
+      law.at = ask(charges, i)
+      if law.at > now and not law.shadow then ok, at = false, max(at, law.at) end
+    elseif op == REFUND then
+      refund(law, c, now, instant, law.cost)
+    elseif op == DEBIT then
+      charge(law, c, now, law.cost)
+    elseif op == HOLD then
+      if instant == 0 then c.h = 0 else c.h = max(c.h, instant) end
+      c.held = c.h
+    else
+      c.rest, c.a, c.b, c.held, c.h = 0, 0, 0, 0, 0 -- no entry of a log counts at its rest
+    end
+  end
+  if op == TAKE and ok then
+    for i = 1, #charges do
+      local law = charges[i]
+      if law.at <= now then charge(law, law.c, now, law.cost) end -- a shadow limit may not admit
+    end
+  end
+  local reply = format('%.0f %d %.0f', now, ok and 1 or 0, at)
+  for i = 1, #charges do
+    local law = charges[i]
+    local c, keep = law.c, law.keep
+    local rest, more = left(law, c, now, keep), 0
+    if c.h > now then
+      rest, more = 0, c.h
+    elseif rest < law.cap - keep and c.rest > now then
+      more = when(law, c, now, rest + 1, keep)
+    end
+    reply = format('%s %.0f %.0f %.0f', reply, law.at, rest, more)
+  end
+  return reply
+end
+
+local replies, p = {}, 3
+while ARGV[p] do
+  local op, instant, n = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
+  p = p + 3
+  local charges = {}
+  for i = 1, n do
+    local k, kind = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
+    local alg, bits = floor(kind / 8), kind % 8
+    local law = { alg = alg, shadow = kind % 2 == 1, cost = tonumber(ARGV[p + 2]), keep = tonumber(ARGV[p + 3]), cap = tonumber(ARGV[p + 4]) }
+    local x, y = tonumber(ARGV[p + 5]), tonumber(ARGV[p + 6])
+    if alg <= LEAKY then law.n, law.p = x, y else law.w, law.tick = x, y end
+    local c = cells[k] or load(k, alg, bits >= 2)
+    if op == PEEK then -- which leaves no trace: a copy, one for all its charges
+      local copy
+      for j = 1, i - 1 do
+        if charges[j].k == k then copy = charges[j].c end
+      end
+      c = copy or { key = c.key, rest = c.rest, a = c.a, b = c.b, held = c.held, all = c.all, log = c.log }
+    else
+      c.touched = true
+    end
+    if op == HOLD then c.h = c.held else c.h = max(c.held, c.all) end
+    law.k, law.c = k, c
+    charges[i] = law
+    p = p + 7
+  end
+  replies[#replies + 1] = decide(op, instant, charges)
+end
+for _, c in pairs(cells) do save(c) end
+return table.concat(replies, ' ')

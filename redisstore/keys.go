@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"strconv"
+	"sync"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	defaultPrefix = "weir:"
+	defaultSecret = "github.com/weir-go/weir/redisstore"
+	mostRules     = 4096 // limits whose text is kept; a program with more of them makes it anew
+)
+
+// What a key is hashed from starts with what it stands for.
+const (
+	cellKey = 'c' // what one key of a limit has spent
+	holdKey = 'h' // until when all keys of a limit are held
+)
+
+// namer makes the names of keys in Redis: prefix, {tag}, and 128 bits of an HMAC-SHA-256 in hexadecimal. What is
+// hashed has its length in front, so that no two (algorithm, limit, key) are the same text.
+type namer struct {
+	prefix string
+	secret []byte
+	macs   sync.Pool
+}
+
+func newNamer(prefix string, secret []byte) *namer {
+	n := &namer{prefix: prefix, secret: secret}
+	if prefix == "" {
+		n.prefix = defaultPrefix
+	}
+	if len(secret) == 0 {
+		n.secret = []byte(defaultSecret)
+	}
+	n.macs.New = func() any { return hmac.New(sha256.New, n.secret) }
+	return n
+}
+
+func (n *namer) name(tag string, parts ...string) string {
+	mac := n.macs.Get().(hash.Hash)
+	mac.Reset()
+	buf := make([]byte, 0, 256)
+	for _, p := range parts {
+		buf = binary.AppendUvarint(buf, uint64(len(p)))
+		if len(p) > cap(buf)-len(buf) {
+			mac.Write(buf)
+			mac.Write([]byte(p))
+			buf = buf[:0]
+			continue
+		}
+		buf = append(buf, p...)
+	}
+	mac.Write(buf)
+	sum := mac.Sum(buf[:0])
+	name := make([]byte, 0, len(n.prefix)+len(tag)+2+32)
+	name = append(name, n.prefix...)
+	if tag != "" {
+		name = append(name, '{')
+		name = append(name, tag...)
+		name = append(name, '}')
+	}
+	name = hex.AppendEncode(name, sum[:16])
+	n.macs.Put(mac)
+	return string(name)
+}
+
+// rule is the text of a law, made once.
+type rule struct {
+	tag       string
+	algorithm string
+	hold      string // the key with the hold of the whole limit
+	kind      [4]string
+	floor     [3]string // by priority, from Low
+	capacity  string
+	x, y      string
+}
+
+func (n *namer) rule(tag string, c *weir.TxCharge) *rule {
+	law := c.Law
+	r := &rule{
+		tag:       tag,
+		algorithm: law.Algorithm.String(),
+		capacity:  strconv.FormatInt(law.Capacity, 10),
+		floor:     [3]string{strconv.FormatInt(2*law.Headroom, 10), strconv.FormatInt(law.Headroom, 10), "0"},
+	}
+	r.hold = n.name(tag, string(holdKey), r.algorithm, c.Limit.Name)
+	for bits := range r.kind {
+		r.kind[bits] = strconv.Itoa(8*int(law.Algorithm) + bits)
+	}
+	x, y := law.N, law.P
+	if law.Algorithm > weir.LeakyBucket {
+		x, y = law.Window, law.Tick
+	}
+	r.x, r.y = strconv.FormatInt(x, 10), strconv.FormatInt(y, 10)
+	return r
+}
+
+// kindOf is the kind of a charge as the script reads it.
+func (r *rule) kindOf(c *weir.TxCharge) string {
+	bits := 0
+	if c.Every {
+		bits |= 2
+	}
+	if c.Limit.Shadow {
+		bits |= 1
+	}
+	return r.kind[bits]
+}
+
+// rules remembers the text of laws. A Law never changes, so its address stands for it.
+type rules struct {
+	mu sync.RWMutex
+	of map[*weir.Law]*rule
+}
+
+func (rs *rules) get(c *weir.TxCharge, make func(*weir.TxCharge) *rule) *rule {
+	rs.mu.RLock()
+	r := rs.of[c.Law]
+	rs.mu.RUnlock()
+	if r != nil {
+		return r
+	}
+	r = make(c)
+	rs.mu.Lock()
+	if len(rs.of) >= mostRules || rs.of == nil {
+		rs.of = map[*weir.Law]*rule{}
+	}
+	rs.of[c.Law] = r
+	rs.mu.Unlock()
+	return r
+}
