@@ -13,6 +13,12 @@
 // All the limits of a request are decided at once, all or none. A request that is refused gets status 429 with
 // Retry-After, the RateLimit fields and a problem+json body; one that could not be decided gets 503.
 //
+// Limit by address before a request is authenticated, and by user after: a credential that nobody has verified must not
+// spend the units of the user that it names. An order that holds for most services, from the outside in:
+//
+//	addresses := &httplimit.Handler{Limiter: &lim, Rules: byAddress, Next: authenticate(users)}
+//	users     := &httplimit.Handler{Limiter: &lim, Rules: byUser, Next: mux} // reads what WithUser has set
+//
 // The header fields are those of draft-ietf-httpapi-ratelimit-headers-10, or of an older [Form]. Names are written as Go
 // canonicalises them (Ratelimit-Policy), which is the same name to every HTTP implementation.
 package httplimit

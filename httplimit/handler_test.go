@@ -434,7 +434,24 @@ func TestWritersPassThrough(t *testing.T) {
 	if a := ask(t, "GET", url+"/copy"); a.status != 418 || a.body != "copied" || <-counted != 418 {
 		t.Errorf("copy: %+v", a)
 	}
-	// What the ResponseWriter inside cannot do is not claimed.
+	// What the ResponseWriter inside cannot do is not claimed: nobody can hijack HTTP/2.
+	s := httptest.NewUnstartedServer(&Handler{Rules: h.Rules, Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, hijack := w.(http.Hijacker)
+		_, flush := w.(http.Flusher)
+		fmt.Fprint(w, r.Proto, " hijack ", hijack, " flush ", flush)
+	})})
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	resp, err := s.Client().Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if string(body) != "HTTP/2.0 hijack false flush true" || <-counted != 200 {
+		t.Errorf("HTTP/2: %s", body)
+	}
 	var inner struct{ http.ResponseWriter }
 	w := (&recorder{inner: inner}).writer()
 	if _, is := w.(http.Flusher); is {
@@ -629,6 +646,7 @@ func TestTakeThatWaits(t *testing.T) {
 					}
 				}
 			})
+			synctest.Wait() // they come one after the other, in no time
 		}
 		wg.Wait()
 		want := map[string]int{
@@ -639,6 +657,34 @@ func TestTakeThatWaits(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
+}
+
+// A Take that has waited in vain until its own deadline refuses. Without a refusal to tell of, it could not decide.
+func TestTakeGivesUp(t *testing.T) {
+	l := &weir.Limit{Name: "queue", Rate: rate(t, "1/h")}
+	lim := (&clock{now: noon}).limiter()
+	take(t, lim, l.For(""))
+	refused := take(t, lim, l.For(""))
+	for _, c := range []struct {
+		d      weir.Decision
+		err    error
+		status int
+		retry  string
+	}{
+		{refused, context.DeadlineExceeded, 429, "3600"},
+		{refused, nil, 429, "3600"},
+		{refused, &weir.LimitedError{Limit: "queue", RetryAfter: 3 * time.Hour}, 429, "10800"},
+		{weir.Decision{}, &weir.LimitedError{Limit: "queue", Never: true}, 429, ""},
+		{weir.Decision{}, context.DeadlineExceeded, 503, "1"},
+		{weir.Decision{}, context.Canceled, 503, "1"},
+	} {
+		h := &Handler{Rules: []Rule{{Limit: l}}, Take: func(context.Context, ...weir.Charge) (weir.Decision, error) { return c.d, c.err }}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if w.Code != c.status || w.Header().Get("Retry-After") != c.retry {
+			t.Errorf("%v: %d, Retry-After %q; want %d, %q: %s", c.err, w.Code, w.Header().Get("Retry-After"), c.status, c.retry, w.Body)
+		}
+	}
 }
 
 func TestValidate(t *testing.T) {

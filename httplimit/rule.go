@@ -31,7 +31,7 @@ type Rule struct {
 
 	// Only says which answers count, by status: for a login, 401 and 403. Nil is all. The units are charged
 	// before the request is served, so that many at once cannot pass unseen, and given back when an answer turns out
-	// not to count. A handler that panics has answered 500.
+	// not to count. A handler that panics before it answers has answered 500.
 	Only func(status int) bool
 }
 
