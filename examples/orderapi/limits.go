@@ -33,47 +33,46 @@ func defaultLimits() Limits {
 // limited puts the limits in front of mux. They stand in front of all of it, so that no route, known or not, is forgotten.
 // A request is charged to all its limits at once or, if one of them refuses, to none.
 func limited(limits Limits, mux *http.ServeMux) *httplimit.Handler {
-	// A program on the internet, without a proxy in front: the peer is the client, and no header is believed.
+	// No proxy stands in front of this program: the peer is the client, and no header is believed.
 	address := httplimit.ClientIP{}.Key
 
+	// What mux will match, however the path is spelled: POST /%6Cogin is a login as well.
+	route := func(r *http.Request) string {
+		_, pattern := mux.Handler(r)
+		return pattern
+	}
+
 	return &httplimit.Handler{
-		Limiter: &weir.Limiter{},
 		Rules: []httplimit.Rule{
-			{Limit: limits.Global, Priority: priority(mux)},
+			// Who gives way first when the shop as a whole runs short: the back office can wait, orders cannot. Only orders of
+			// users go first; else anybody could use up their room with orders that end in 401.
+			{Limit: limits.Global, Priority: func(r *http.Request) weir.Priority {
+				switch route(r) {
+				case "GET /backoffice/orders":
+					return weir.Low
+				case "POST /orders":
+					if httplimit.UserFrom(r.Context()) != "" {
+						return weir.High
+					}
+				}
+				return weir.Normal
+			}},
 
 			// Users behind one address do not spend each other's units, and a user has no more of them for
 			// using many addresses.
 			{Limit: limits.Client, Key: httplimit.FirstOf(httplimit.User, address)},
 
-			// By address, since nobody has signed in yet: by name, a stranger could lock users out. Only wrong
+			// By address, since nobody has signed in yet; by name, a stranger could lock users out. Only wrong
 			// passwords count, so that an office behind one address can sign in each morning.
-			{Limit: limits.Login, Key: address, When: route(mux, "POST /login"), Only: func(status int) bool {
-				return status == http.StatusUnauthorized || status == http.StatusForbidden
-			}},
+			{
+				Limit: limits.Login,
+				Key:   address,
+				When:  func(r *http.Request) bool { return route(r) == "POST /login" },
+				Only: func(status int) bool {
+					return status == http.StatusUnauthorized || status == http.StatusForbidden
+				},
+			},
 		},
 		Next: mux,
-	}
-}
-
-// priority is who gives way first when the shop as a whole runs short: reads of the back office can wait, orders cannot.
-// Only users' orders go first. Else anybody could use up the headroom with orders that end in 401.
-func priority(mux *http.ServeMux) func(*http.Request) weir.Priority {
-	order, office := route(mux, "POST /orders"), route(mux, "GET /backoffice/orders")
-	return func(r *http.Request) weir.Priority {
-		switch {
-		case office(r):
-			return weir.Low
-		case order(r) && httplimit.UserFrom(r.Context()) != "":
-			return weir.High
-		}
-		return weir.Normal
-	}
-}
-
-// route tells requests that mux will match by a pattern, however their path is spelled.
-func route(mux *http.ServeMux, pattern string) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		_, matched := mux.Handler(r)
-		return matched == pattern
 	}
 }

@@ -81,6 +81,9 @@ func TestLoginCountsOnlyWrongPasswords(t *testing.T) {
 	if got := s.login("alice", "guess 6"); got.code != http.StatusTooManyRequests {
 		t.Errorf("the sixth guess: %d, want 429", got.code)
 	}
+	if got := s.ask("POST", "/%6Cogin", "", `{"name":"alice","password":"guess"}`); got.code != http.StatusTooManyRequests {
+		t.Errorf("a guess by another spelling of the path: %d, want 429", got.code)
+	}
 	// Else a guesser would see which password is right.
 	if got := s.login("alice", "wonderland"); got.code != http.StatusTooManyRequests {
 		t.Errorf("the right password after that: %d, want 429", got.code)
