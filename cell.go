@@ -318,6 +318,7 @@ func (law *Law) logCharge(c *Cell, at Instant, cost int64) {
 	}
 	if i > first && c.Log[i-1].At == at {
 		c.Log[i-1].Cost += cost
+		c.Rest = c.Log[len(c.Log)-1].At + Instant(law.Window)
 		return
 	}
 	if len(c.Log) == cap(c.Log) && first > len(c.Log)/4 {
@@ -331,8 +332,9 @@ func (law *Law) logCharge(c *Cell, at Instant, cost int64) {
 }
 
 func (law *Law) logRefund(c *Cell, at Instant, cost int64) {
-	i := sort.Search(len(c.Log), func(i int) bool { return c.Log[i].At >= at })
-	if i < int(c.B) || i == len(c.Log) || c.Log[i].At != at {
+	first := int(c.B)
+	i := first + sort.Search(len(c.Log)-first, func(i int) bool { return c.Log[first+i].At >= at })
+	if i == len(c.Log) || c.Log[i].At != at {
 		return
 	}
 	e := &c.Log[i]
