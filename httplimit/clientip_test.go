@@ -107,6 +107,7 @@ func TestClientIP(t *testing.T) {
 		{"too many commas", "", "10.0.0.1:1", []string{"198.51.100.7" + strings.Repeat(",", 100)}, "10.0.0.1", FoundInvalid},
 		{"100 kB in one element", "", "10.0.0.1:1", []string{strings.Repeat("1", 100<<10)}, "10.0.0.1", FoundInvalid},
 		{"100 kB of spaces", "", "10.0.0.1:1", []string{"198.51.100.7," + strings.Repeat(" ", 100<<10)}, "10.0.0.1", FoundInvalid},
+		{"10 kB over two lines", "", "10.0.0.1:1", []string{"198.51.100.7" + strings.Repeat(" ", 5000), strings.Repeat(" ", 5000)}, "10.0.0.1", FoundInvalid},
 
 		{"pairs", "Forwarded", "10.0.0.1:1", []string{`proto=http;FOR="198.51.100.7:80";by=_me`}, "198.51.100.7", FoundHeader},
 		{"space around pairs", "Forwarded", "10.0.0.1:1", []string{`for=198.51.100.7 ; proto=https`}, "198.51.100.7", FoundHeader},

@@ -376,6 +376,43 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
+// distant is a Store that, as one behind a network does, stops when its caller has.
+type distant struct{ weir.Store }
+
+func (s distant) Apply(ctx context.Context, tx *weir.Tx) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Apply(ctx, tx)
+}
+
+// A client that leaves does not keep its unit.
+func TestConcurrencyClientLeaves(t *testing.T) {
+	open := &weir.Limit{Name: "open", Algorithm: weir.Concurrency, Rate: rate(t, "1/h")}
+	lim := weir.Limiter{Store: distant{&weir.Memory{}}}
+	h := &Handler{Limiter: &lim, Rules: []Rule{{Limit: open}}}
+	ctx, leave := context.WithCancel(context.Background())
+	h.Next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { leave() })
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	if d := take(t, &lim, open.For("").Costing(0)); d.Outcomes()[0].Remaining != 1 {
+		t.Error("the unit has not come back")
+	}
+}
+
+// A shadow limit that would have refused has taken nothing, and nothing is given back: here it would be the unit of
+// another request of the same microsecond.
+func TestConcurrencyShadow(t *testing.T) {
+	open := &weir.Limit{Name: "open", Algorithm: weir.Concurrency, Rate: rate(t, "1/h"), Shadow: true}
+	lim := (&clock{now: noon}).limiter()
+	take(t, lim, open.For(""))
+	h := &Handler{Limiter: lim, Rules: []Rule{{Limit: open}}, Next: http.HandlerFunc(ok)}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if d := take(t, lim, open.For("").Costing(0)); w.Code != 200 || d.Outcomes()[0].Remaining != 0 {
+		t.Errorf("status %d, %d units left; want 200, 0", w.Code, d.Outcomes()[0].Remaining)
+	}
+}
+
 // Streaming, hijacking and copying work through a handler that looks at answers.
 func TestWritersPassThrough(t *testing.T) {
 	l := &weir.Limit{Name: "l", Rate: rate(t, "100/h")}

@@ -207,6 +207,28 @@ func TestWriteHeadersAppends(t *testing.T) {
 	}
 }
 
+// Who is held comes back when the hold ends, even to a concurrency limit, of which else nobody knows.
+func TestHeld(t *testing.T) {
+	for a, want := range map[weir.Algorithm]string{
+		weir.TokenBucket:   `"held";r=0;t=90`,
+		weir.FixedWindow:   `"held";r=0;t=90`,
+		weir.Concurrency:   `"held";r=0;t=90`,
+		weir.SlidingWindow: `"held";r=0;t=90`,
+	} {
+		l := &weir.Limit{Name: "held", Algorithm: a, Rate: rate(t, "10/m")}
+		lim := (&clock{now: noon}).limiter()
+		if err := lim.Hold(context.Background(), noon.Add(89500*time.Millisecond), l.For("")); err != nil {
+			t.Fatal(err)
+		}
+		d := take(t, lim, l.For(""))
+		h := http.Header{}
+		WriteHeaders(h, &d, FormDraft)
+		if got := h.Get("RateLimit"); got != want || RetryAfter(&d) != 90*time.Second {
+			t.Errorf("%v: %s, Retry-After %v; want %s, 1m30s", a, got, RetryAfter(&d), want)
+		}
+	}
+}
+
 func TestForm(t *testing.T) {
 	for f := FormDraft; f < forms; f++ {
 		text, err := f.MarshalText()
