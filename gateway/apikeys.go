@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -137,4 +139,24 @@ func badUser(user string) string {
 		return "a user with control characters"
 	}
 	return ""
+}
+
+// APIKeyLine is the line of an API key file for a user's key. It refuses keys that requests could not present or that
+// somebody could guess, and names that the file could not hold.
+func APIKeyLine(user, key string) (string, error) {
+	if why := badUser(user); why != "" {
+		return "", fmt.Errorf("gateway: %s", why)
+	}
+	if strings.ContainsFunc(user, unicode.IsSpace) || user[0] == '#' {
+		return "", fmt.Errorf("gateway: user %s; a name in an API key file has no blanks and does not begin with #", quoted(user))
+	}
+	switch {
+	case len(key) < MinAPIKey:
+		return "", fmt.Errorf("gateway: a key of %d bytes; it takes %d or more that nobody can guess, as from: openssl rand -hex 32", len(key), MinAPIKey)
+	case len(key) > maxAPIKey:
+		return "", fmt.Errorf("gateway: a key of %d bytes; it takes up to %d", len(key), maxAPIKey)
+	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", errors.New("gateway: a key with other characters than printable ASCII, which a header cannot carry")
+	}
+	return user + " " + HashAPIKey(key), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -205,14 +206,21 @@ func (d *decoder) syntax(err error) Problem {
 	return p
 }
 
-// oneLine is s without line breaks and other control characters.
+// oneLine is s with its line breaks and other control characters written out.
 func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
+	s = strings.TrimSpace(s)
+	if !strings.ContainsFunc(s, unicode.IsControl) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
 		}
-		return r
-	}, strings.TrimSpace(s))
+	}
+	return b.String()
 }
 
 func spotOf(t *token.Token) spot {
@@ -242,7 +250,7 @@ func (d *decoder) fault(n ast.Node, field, format string, args ...any) {
 
 func (d *decoder) faultAt(at spot, field, format string, args ...any) {
 	d.broken[field] = true
-	d.ps = append(d.ps, Problem{File: d.src.file, Line: max(1, at.line), Column: max(1, at.column), Field: field, Text: fmt.Sprintf(format, args...)})
+	d.ps = append(d.ps, Problem{File: d.src.file, Line: max(1, at.line), Column: max(1, at.column), Field: field, Text: oneLine(fmt.Sprintf(format, args...))})
 }
 
 // resolve follows anchors and aliases to what they stand for; nil if that is nothing, which it has then said.
@@ -344,7 +352,7 @@ func (d *decoder) kind(n, at ast.Node, v reflect.Value, field string) {
 		_, isInt := n.(*ast.IntegerNode)
 		i, err := strconv.ParseInt(s, 10, v.Type().Bits())
 		switch {
-		case errors.Is(err, strconv.ErrRange) && isInt:
+		case errors.Is(err, strconv.ErrRange):
 			d.fault(at, field, "%s is too large", oneLine(s))
 		case err != nil || !isInt || s != strconv.FormatInt(i, 10): // 010 is eight to some
 			d.fault(at, field, "%s; it takes a whole number, as 20", describe(n))
@@ -400,8 +408,24 @@ func (d *decoder) list(n, at ast.Node, v reflect.Value, field string) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
 	for i, e := range seq.Values {
-		d.value(e, v.Index(i), item(field, i))
+		d.element(e, v.Index(i), item(field, i))
 	}
+}
+
+// element is value for what is in a list or a mapping of names, where nothing is not a way to ask for defaults.
+func (d *decoder) element(n ast.Node, v reflect.Value, field string) {
+	t := v.Type()
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if _, null := n.(*ast.NullNode); null && t.Kind() == reflect.Struct {
+		if _, ok := d.src.places[field]; !ok {
+			d.src.places[field] = placeOf(n)
+		}
+		d.faultAt(d.src.find(field), field, "nothing in it; it takes a mapping with %s", list(fieldNames(t)))
+		return
+	}
+	d.value(n, v, field)
 }
 
 func (d *decoder) mapping(n, at ast.Node, v reflect.Value, field string) {
@@ -423,6 +447,7 @@ func (d *decoder) mapping(n, at ast.Node, v reflect.Value, field string) {
 		v.Set(reflect.MakeMap(v.Type()))
 	}
 	lines := map[string]int{}
+	var unknown []*ast.MappingValueNode
 	for _, pair := range pairs {
 		key, ok := scalarText(pair.Key)
 		if _, merge := pair.Key.(*ast.MergeKeyNode); merge || !ok {
@@ -440,28 +465,32 @@ func (d *decoder) mapping(n, at ast.Node, v reflect.Value, field string) {
 		}
 		if v.Kind() == reflect.Map {
 			e := reflect.New(v.Type().Elem()).Elem()
-			d.value(pair.Value, e, f)
+			d.element(pair.Value, e, f)
 			v.SetMapIndex(reflect.ValueOf(key), e)
 			continue
 		}
 		to, ok := fieldOf(v, key)
 		if !ok {
-			d.unknown(pair.Key, v.Type(), field, key)
+			unknown = append(unknown, pair)
 			continue
 		}
 		d.value(pair.Value, to, f)
 	}
+	for _, pair := range unknown {
+		d.unknown(pair.Key, v.Type(), field, lines)
+	}
 }
 
-func (d *decoder) unknown(key ast.Node, t reflect.Type, field, name string) {
+// unknown is about a field that a struct does not have. If it is a slip of one that is not there, that is the one it was meant to be.
+func (d *decoder) unknown(key ast.Node, t reflect.Type, field string, given map[string]int) {
+	name, _ := scalarText(key)
 	names := fieldNames(t)
 	hint := "it takes " + list(names)
 	if near := nearest(name, names); near != "" {
 		hint = "did you mean " + near + "?"
-		d.broken[child(field, near)] = true
-	}
-	if field == "" {
-		hint += " (at the top of the file)"
+		if _, there := given[near]; !there {
+			d.broken[child(field, near)] = true
+		}
 	}
 	d.fault(key, child(field, name), "unknown field; %s", hint)
 }

@@ -250,10 +250,11 @@ func (c *Clients) trusted() (prefixes []netip.Prefix, unix bool, err error) {
 		}
 		prefixes = append(prefixes, p)
 	}
-	return prefixes, unix, nil
+	return prefixes, unix || len(prefixes) > 0, nil
 }
 
-// unixPeers in TrustedProxies are whoever connects to a unix socket: files have their own permissions.
+// unixPeers in TrustedProxies are whoever connects to a unix socket: who may do that is up to the file's owner. They are
+// trusted too where any proxy is; the word is for where there is no other.
 const unixPeers = "unix"
 
 // parsePrefix reads a prefix or an address. It refuses what looks like one thing and matches another: bits beyond the prefix, IPv4 in
@@ -408,12 +409,12 @@ func (k *checker) limit(field string, l *weir.Limit) {
 		if noBurst == nil || l.Burst < 0 {
 			at = ".burst"
 		}
-		k.addErr(field+at, withBurst, "%s", fact(withBurst))
+		k.addErr(field+at, withBurst, "%s", strings.TrimPrefix(fact(withBurst), "burst "))
 		return
 	}
 	try.Headroom = l.Headroom
 	if err := try.Validate(); err != nil {
-		k.addErr(field+".headroom", err, "%s", fact(err))
+		k.addErr(field+".headroom", err, "%s", strings.TrimPrefix(fact(err), "headroom "))
 	}
 }
 
@@ -562,6 +563,7 @@ func (k *checker) routeUpstream(field string, r *Route) {
 // register puts a pattern into a mux, and says why it does not go in, or "". The mux panics on such patterns: there is no other way
 // to ask it.
 func register(mux *http.ServeMux, pattern string) (why string) {
+	pattern = matchable(pattern)
 	if pattern == "" {
 		return `no pattern; the form is that of Go's net/http, as "/", "GET /orders/{id}" or "example.com/"`
 	}
@@ -576,7 +578,10 @@ func register(mux *http.ServeMux, pattern string) (why string) {
 
 // conflict turns the mux's words into ours: without places in our source code, and with the other route's name.
 func (k *checker) conflict(pattern, why string, registered []int) string {
-	if text, ok := strings.CutPrefix(why, "parsing "+strconv.Quote(pattern)+": "); ok {
+	if pattern == "" {
+		return why
+	}
+	if text, ok := strings.CutPrefix(why, "parsing "+strconv.Quote(matchable(pattern))+": "); ok {
 		return fmt.Sprintf(`%s: %s; the form is that of Go's net/http, as "/", "GET /orders/{id}" or "example.com/"`, quoted(pattern), text)
 	}
 	for _, i := range registered {
@@ -587,12 +592,15 @@ func (k *checker) conflict(pattern, why string, registered []int) string {
 		if text == "" {
 			continue
 		}
-		if other == pattern {
+		if matchable(other) == matchable(pattern) {
 			return fmt.Sprintf("%s is the pattern of %s too", quoted(pattern), item("routes", i))
 		}
 		_, detail, _ := strings.Cut(text, "\n")
-		detail = strings.TrimSuffix(strings.ReplaceAll(detail, ".\n", "; "), ".")
-		return fmt.Sprintf("%s conflicts with %s of %s: %s", quoted(pattern), quoted(other), item("routes", i), oneLine(detail))
+		detail, more, _ := strings.Cut(detail, ".\n")
+		if strings.Contains(more, "neither is more specific") {
+			detail += ", and neither is more specific"
+		}
+		return fmt.Sprintf("%s conflicts with %s of %s: %s", quoted(pattern), quoted(other), item("routes", i), strings.TrimSuffix(oneLine(detail), "."))
 	}
 	return fmt.Sprintf("%s: %s", quoted(pattern), oneLine(why))
 }
