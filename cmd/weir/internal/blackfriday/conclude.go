@@ -24,7 +24,7 @@ func (r *Report) conclude() {
 	if after.Served == 0 {
 		say("With weir none were.")
 	} else {
-		say("With weir %s were, 99 of 100 within %s ms; it served %s requests in all, against %s.", percent(after.Served, after.Sent),
+		say("With weir %s were, 99 of 100 within %s ms, and the backend served %s requests in all, not %s.", percent(after.Served, after.Sent),
 			short(after.P99), count(float64(with.all().Served)), count(float64(without.all().Served)))
 	}
 	reads := &with.Classes[backOffice]

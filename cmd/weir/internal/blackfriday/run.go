@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ var ErrTooSlow = errors.New("demo: this machine is too slow or too busy to show 
 
 // Run calibrates, plays both acts and reports. It takes two acts and about five seconds.
 func (d Demo) Run(ctx context.Context) (*Report, error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is little here, and the machine has two sides to run
 	begin := time.Now()
 	p := plan{factor: cmp.Or(d.Factor, 3.5), length: cmp.Or(d.Act, 12*time.Second)}
 	report := &Report{Machine: Machine{runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version()}}
