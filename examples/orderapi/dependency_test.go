@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -73,6 +74,26 @@ func TestRetriesChargeOnce(t *testing.T) {
 	s.order(s.token("alice"))
 	if calls, charges := s.worked("payment"); calls > 3 || charges != 1 {
 		t.Errorf("%d calls, %d charges; want at most 3, and 1", calls, charges)
+	}
+}
+
+// The timeout is that of one try: the first one hangs, a later one answers.
+func TestStuckTryLeavesTimeForTheNext(t *testing.T) {
+	var calls atomic.Int32
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // or the server would not notice that the caller gives up
+		if calls.Add(1) == 1 {
+			<-r.Context().Done()
+			return
+		}
+		writeJSON(w, http.StatusOK, map[string]Status{"status": Paid})
+	}))
+	defer service.Close()
+	d := calm()
+	d.Timeout, d.Tries = 200*time.Millisecond, 20
+	payment := Guard("payment", service.URL, PaymentPending, d, slog.New(slog.DiscardHandler))
+	if got := payment.Ask(t.Context(), "POST", "/charges", Order{ID: "1"}); got != Paid {
+		t.Errorf("%s, want %s", got, Paid)
 	}
 }
 
