@@ -525,4 +525,6 @@ func TestStoreFailureIs503(t *testing.T) {
 // broken is a Store out of reach.
 type broken struct{}
 
-func (broken) Apply(context.Context, *weir.Tx) error { return errors.New("dial tcp 10.9.8.7:6379: refused") }
+func (broken) Apply(context.Context, *weir.Tx) error {
+	return errors.New("dial tcp 10.9.8.7:6379: refused")
+}
