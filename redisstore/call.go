@@ -29,16 +29,16 @@ func newScript(text string) *script {
 // ask is one transaction on its way. It belongs to the caller of Apply until a call takes it along, then to
 // that call until done; a caller that leaves earlier does not touch it again.
 type ask struct {
-	tag    string
-	alone  bool // no other transaction in the same call
-	op     weir.Op
-	at     weir.Instant
-	cells  []cellName
-	cellOf []int    // for each charge, its cell in cells
-	args   []string // for each charge, seven; the first is where its cell is among the keys, which the call fills in
+	tag   string
+	alone bool // no other transaction in the same call
+	op    weir.Op
+	at    weir.Instant
+	cells []cellName
+	asked []charge
 
 	done    chan struct{}
 	err     error
+	now     weir.Instant
 	results []int64
 }
 
@@ -47,14 +47,18 @@ type cellName struct {
 	key        int // its number among the cells of the call
 }
 
+type charge struct {
+	cell        int        // in cells
+	law         *[4]string // as the script reads it
+	cost, floor string
+}
+
 var asks = sync.Pool{New: func() any { return &ask{done: make(chan struct{}, 1)} }}
 
 func (a *ask) free() {
-	*a = ask{done: a.done, cells: a.cells[:0], args: a.args[:0], cellOf: a.cellOf[:0], results: a.results[:0]}
+	*a = ask{done: a.done, cells: a.cells[:0], asked: a.asked[:0], results: a.results[:0]}
 	asks.Put(a)
 }
-
-const argsPerCharge = 7
 
 var indices = func() (t [2*mostCells + 1]string) {
 	for i := range t {
@@ -96,26 +100,28 @@ func (s *Store) ask(tx *weir.Tx) (*ask, error) {
 			}
 			a.cells = append(a.cells, name)
 		} else {
-			at = a.cellOf[c.Cell]
+			at = a.asked[c.Cell].cell
 		}
-		a.cellOf = append(a.cellOf, at)
 		cost := "1"
 		if c.Cost != 1 {
 			cost = strconv.FormatInt(c.Cost, 10)
 		}
-		a.args = append(a.args, "", r.kindOf(c), cost, r.floor[c.Priority-weir.Low], r.capacity, r.x, r.y)
+		a.asked = append(a.asked, charge{cell: at, law: &r.law[kindBits(c)], cost: cost, floor: r.floor[c.Priority-weir.Low]})
 	}
 	return a, nil
 }
 
 // read puts the results into tx.
 func (a *ask) read(tx *weir.Tx) {
-	r := a.results
-	tx.Now, tx.OK, tx.At = weir.Instant(r[0]), r[1] == 1, weir.Instant(r[2])
-	r = r[3:]
+	r, now := a.results, a.now
+	tx.Now, tx.OK, tx.At = now, r[0] == 1, now+weir.Instant(r[1])
+	r = r[2:]
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
-		c.When, c.Left, c.Next = weir.Instant(r[0]), r[1], weir.Instant(r[2])
+		c.When, c.Left, c.Next = now+weir.Instant(r[0]), r[1], 0
+		if r[2] != 0 {
+			c.Next = now + weir.Instant(r[2])
+		}
 		r = r[3:]
 	}
 }
@@ -216,8 +222,13 @@ func (s *Store) run(batch []*ask) error {
 	if err != nil {
 		return err
 	}
+	var now [1]int64
+	if _, text, err = numbers(now[:0], text, 1); err != nil {
+		return err
+	}
 	for _, a := range batch {
-		n := 3 + 3*len(a.cellOf)
+		n := 2 + 3*len(a.asked)
+		a.now = weir.Instant(now[0])
 		if a.results, text, err = numbers(a.results[:0], text, n); err != nil {
 			return err
 		}
@@ -264,11 +275,11 @@ func (s *Store) args(batch []*ask) []string {
 	cells, charges := 0, 0
 	for _, a := range batch {
 		cells += len(a.cells)
-		charges += len(a.cellOf)
+		charges += len(a.asked)
 	}
-	args := make([]string, 3, 3+2*cells+2+3*len(batch)+argsPerCharge*charges)
+	args := make([]string, 3, 3+2*cells+3+3*len(batch)+8*charges)
 	args[0], args[1] = "EVALSHA", s.script.sha
-	// The same cell in several transactions is one key.
+	// A cell or a law that several transactions have is sent once.
 	var seen map[string]int
 	if len(batch) > 1 {
 		seen = make(map[string]int, cells)
@@ -288,23 +299,35 @@ func (s *Store) args(batch []*ask) []string {
 			}
 			args = append(args, c.cell, c.hold)
 		}
-		for i, cell := range a.cellOf {
-			a.args[argsPerCharge*i] = indices[a.cells[cell].key]
-		}
 	}
 	args[2] = strconv.Itoa(2 * n)
 	now := "-"
 	if s.Now != nil {
 		now = strconv.FormatInt(int64(weir.InstantOf(s.Now())), 10)
 	}
-	args = append(args, now, s.grace)
+	args = append(args, now, s.grace, "")
+	count := len(args) - 1
+	var few [8]*[4]string
+	laws := few[:0]
+	for _, a := range batch {
+		for i := range a.asked {
+			if law := a.asked[i].law; !slices.Contains(laws, law) {
+				laws = append(laws, law)
+				args = append(args, law[:]...)
+			}
+		}
+	}
+	args[count] = indices[len(laws)]
 	for _, a := range batch {
 		at := "0"
 		if a.at != 0 {
 			at = strconv.FormatInt(int64(a.at), 10)
 		}
-		args = append(args, indices[a.op], at, indices[len(a.cellOf)])
-		args = append(args, a.args...)
+		args = append(args, indices[a.op], at, indices[len(a.asked)])
+		for i := range a.asked {
+			c := &a.asked[i]
+			args = append(args, indices[a.cells[c.cell].key], indices[1+slices.Index(laws, c.law)], c.cost, c.floor)
+		}
 	}
 	return args
 }

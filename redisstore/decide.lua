@@ -1,12 +1,15 @@
 -- weir.Decide over cells that are kept in Redis: a port, line by line, of decide.go and cell.go. Every number is a
--- whole one below 2^53, which is where the two languages agree; '%.0f' writes all its digits and tostring would not.
+-- whole one below 2^53, which is where the two languages agree. '%d' writes all of its digits, as '%.0f' does at three
+-- times the cost and tostring does not.
 --
 -- KEYS  two for each cell: the cell, and the hold of all keys of its limit
--- ARGV  the instant, or '-' for the server's own; grace in ms; then for each transaction
---         op, instant (Refund: made; Hold: until), number of charges, and for each charge
---           cell, kind (8·algorithm + 2·every + 1·shadow), cost, floor, capacity, x, y
---         where x, y are N, P of a bucket and Window, Tick of the others
--- reply one string: for each transaction now, ok, at, and for each charge when, left, next
+-- ARGV  the instant, or '-' for the server's own; grace in ms; the number of laws, and for each
+--         kind (8·algorithm + 2·every + shadow), capacity, x, y
+--         where x, y are N, P of a bucket and Window, Tick of the others;
+--       then for each transaction
+--         op, instant (Refund: made; Hold: until), the number of charges, and for each
+--           cell, law, cost, floor
+-- reply one string: now, and for each transaction ok, at - now, and for each charge when - now, left, next - now (or 0)
 --
 -- A cell is a string, "rest a b held" without the zeros at its end, or, of algorithms with a log, a sorted set: an entry's
 -- score is its instant and its member has the cost; rest, a and held are members r, a, h with the score -1-value.
@@ -25,7 +28,7 @@ if not now then
 end
 local values = #KEYS > 0 and call('MGET', unpack(KEYS))
 
-local function digits(n) return format('%.0f', n) end
+local function digits(n) return format('%d', n) end
 
 -- Buckets.
 
@@ -100,7 +103,7 @@ local function costOf(member) return tonumber(string.match(member, ':(%d+)')) en
 local function idOf(member) return string.match(member, '^%d+') end
 
 local function logAdd(c, at, id, cost)
-  local member = format('%s:%.0f', id, cost)
+  local member = format('%s:%d', id, cost)
   while call('ZADD', c.key, 'NX', digits(at), member) == 0 do member = member .. '+' end
 end
 
@@ -122,7 +125,7 @@ local function logWhen(law, c, now, cost, room)
     local e = call('ZRANGEBYSCORE', c.key, from, '+inf', 'WITHSCORES', 'LIMIT', offset, count)
     for i = 1, #e, 2 do
       used = used - costOf(e[i])
-      if used + cost <= room then return min(tonumber(e[i + 1]), c.clip or NEVER) + law.w end
+      if used + cost <= room then return min(tonumber(e[i + 1]), c.clip) + law.w end
     end
     if #e < 2 * count then return NEVER end
     offset, count = offset + count, min(1024, count * 8)
@@ -136,7 +139,7 @@ local function logCharge(law, c, at, cost)
   cost = capped(law, used, cost) - used
   if cost == 0 then return end
   c.a = c.a + cost
-  local this, id, last = digits(at), format('%016.0f', at), at
+  local this, id, last = digits(at), format('%016d', at), at
   local e = call('ZREVRANGEBYSCORE', c.key, '+inf', this, 'WITHSCORES', 'LIMIT', 0, 1)
   if e[1] then
     last = tonumber(e[2])
@@ -282,10 +285,12 @@ local cells = {}
 
 local function load(i, alg, every)
   local v = values[2 * i - 1]
-  local c = { key = KEYS[2 * i - 1], rest = 0, a = 0, b = 0, held = 0, every = every, all = 0 }
+  local c = { -- all its fields, so that the table need not grow
+    key = KEYS[2 * i - 1], found = v and true, touched = false, every = every, log = false, clip = NEVER,
+    rest = 0, a = 0, b = 0, held = 0, all = 0, h = 0, rest0 = 0, a0 = 0, b0 = 0, held0 = 0,
+  }
   if every then
     c.held = tonumber(v) or 0
-    c.found = v
   else
     c.all = tonumber(values[2 * i]) or 0
     if alg > SLIDING then
@@ -296,7 +301,6 @@ local function load(i, alg, every)
         c.rest, c.a, c.held = -1 - tonumber(r[1]), -1 - tonumber(r[2]), -1 - tonumber(r[3])
       end
     elseif v then
-      c.found = true
       c.rest = tonumber(v)
       if not c.rest then
         local rest, a, b, held = string.match(v, '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
@@ -324,11 +328,11 @@ local function save(c)
     call('ZADD', c.key, digits(-1 - c.rest), 'r', digits(-1 - c.a), 'a', digits(-1 - c.held), 'h')
     call('PEXPIRE', c.key, ttl(c))
   elseif c.held ~= 0 then
-    call('SET', c.key, format('%.0f %.0f %.0f %.0f', c.rest, c.a, c.b, c.held), 'PX', ttl(c))
+    call('SET', c.key, format('%d %d %d %d', c.rest, c.a, c.b, c.held), 'PX', ttl(c))
   elseif c.b ~= 0 then
-    call('SET', c.key, format('%.0f %.0f %.0f', c.rest, c.a, c.b), 'PX', ttl(c))
+    call('SET', c.key, format('%d %d %d', c.rest, c.a, c.b), 'PX', ttl(c))
   elseif c.a ~= 0 then
-    call('SET', c.key, format('%.0f %.0f', c.rest, c.a), 'PX', ttl(c))
+    call('SET', c.key, format('%d %d', c.rest, c.a), 'PX', ttl(c))
   else
     call('SET', c.key, digits(c.rest), 'PX', ttl(c))
   end
@@ -336,36 +340,34 @@ end
 
 -- Decide.
 
--- ask is when charge i fits, together with the others that meet in its cell.
-local function ask(charges, i)
-  local law = charges[i]
-  local c, cost, keep = law.c, law.cost, law.keep
+-- ask is when a charge fits, together with the others that meet in its cell.
+local function ask(charges, charge)
+  local c, cost, keep = charge.c, charge.cost, charge.keep
   for j = 1, #charges do
     local o = charges[j]
-    if j ~= i and o.c == c then
+    if o ~= charge and o.c == c then
       cost = cost + o.cost
       keep = max(keep, o.keep)
     end
   end
-  local at = when(law, c, now, cost, keep)
+  local at = when(charge.law, c, now, cost, keep)
   if at ~= NEVER then at = max(at, c.h) end
   return at
 end
 
 local function decide(op, instant, charges)
-  local ok, at = true, now
+  local ok, at = 1, now
   for i = 1, #charges do
-    local law = charges[i]
-    local c = law.c
+    local it = charges[i]
+    local law, c = it.law, it.c
     settle(law, c, now, op)
-    law.at = now
     if op <= PEEK then
-      law.at = ask(charges, i)
-      if law.at > now and not law.shadow then ok, at = false, max(at, law.at) end
+      it.at = ask(charges, it)
+      if it.at > now and not law.shadow then ok, at = 0, max(at, it.at) end
     elseif op == REFUND then
-      refund(law, c, now, instant, law.cost)
+      refund(law, c, now, instant, it.cost)
     elseif op == DEBIT then
-      charge(law, c, now, law.cost)
+      charge(law, c, now, it.cost)
     elseif op == HOLD then
       if instant == 0 then c.h = 0 else c.h = max(c.h, instant) end
       c.held = c.h
@@ -373,52 +375,57 @@ local function decide(op, instant, charges)
       c.rest, c.a, c.b, c.held, c.h = 0, 0, 0, 0, 0 -- no entry of a log counts at its rest
     end
   end
-  if op == TAKE and ok then
+  if op == TAKE and ok == 1 then
     for i = 1, #charges do
-      local law = charges[i]
-      if law.at <= now then charge(law, law.c, now, law.cost) end -- a shadow limit may not admit
+      local it = charges[i]
+      if it.at <= now then charge(it.law, it.c, now, it.cost) end -- a shadow limit may not admit
     end
   end
-  local reply = format('%.0f %d %.0f', now, ok and 1 or 0, at)
+  local reply = format('%d %d', ok, at - now)
   for i = 1, #charges do
-    local law = charges[i]
-    local c, keep = law.c, law.keep
-    local rest, more = left(law, c, now, keep), 0
+    local it = charges[i]
+    local law, c, keep = it.law, it.c, it.keep
+    local rest, more = left(law, c, now, keep), now
     if c.h > now then
       rest, more = 0, c.h
     elseif rest < law.cap - keep and c.rest > now then
       more = when(law, c, now, rest + 1, keep)
     end
-    reply = format('%s %.0f %.0f %.0f', reply, law.at, rest, more)
+    reply = format('%s %d %d %d', reply, it.at - now, rest, more - now)
   end
   return reply
 end
 
-local replies, p = {}, 3
+local laws, p = {}, 4
+for i = 1, tonumber(ARGV[3]) do
+  local kind, x, y = tonumber(ARGV[p]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+  laws[i] = {
+    alg = floor(kind / 8), every = kind % 4 >= 2, shadow = kind % 2 == 1, cap = tonumber(ARGV[p + 1]),
+    n = x, p = y, w = x, tick = y,
+  }
+  p = p + 4
+end
+
+local replies = { digits(now) }
 while ARGV[p] do
   local op, instant, n = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
   p = p + 3
   local charges = {}
   for i = 1, n do
-    local k, kind = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
-    local alg, bits = floor(kind / 8), kind % 8
-    local law = { alg = alg, shadow = kind % 2 == 1, cost = tonumber(ARGV[p + 2]), keep = tonumber(ARGV[p + 3]), cap = tonumber(ARGV[p + 4]) }
-    local x, y = tonumber(ARGV[p + 5]), tonumber(ARGV[p + 6])
-    if alg <= LEAKY then law.n, law.p = x, y else law.w, law.tick = x, y end
-    local c = cells[k] or load(k, alg, bits >= 2)
+    local k, law = tonumber(ARGV[p]), laws[tonumber(ARGV[p + 1])]
+    local c = cells[k] or load(k, law.alg, law.every)
     if op == PEEK then -- which leaves no trace: a copy, one for all its charges
       local copy
       for j = 1, i - 1 do
         if charges[j].k == k then copy = charges[j].c end
       end
-      c = copy or { key = c.key, rest = c.rest, a = c.a, b = c.b, held = c.held, all = c.all, log = c.log }
+      c = copy or { key = c.key, rest = c.rest, a = c.a, b = c.b, held = c.held, all = c.all, clip = NEVER }
     else
       c.touched = true
     end
     if op == HOLD then c.h = c.held else c.h = max(c.held, c.all) end
-    law.k, law.c = k, c
-    charges[i] = law
-    p = p + 7
+    charges[i] = { k = k, law = law, c = c, cost = tonumber(ARGV[p + 2]), keep = tonumber(ARGV[p + 3]), at = now }
+    p = p + 4
   end
   replies[#replies + 1] = decide(op, instant, charges)
 end

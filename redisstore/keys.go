@@ -76,43 +76,39 @@ func (n *namer) name(tag string, parts ...string) string {
 type rule struct {
 	tag       string
 	algorithm string
-	hold      string // the key with the hold of the whole limit
-	kind      [4]string
-	floor     [3]string // by priority, from Low
-	capacity  string
-	x, y      string
+	hold      string       // the key with the hold of the whole limit
+	floor     [3]string    // by priority, from Low
+	law       [4][4]string // by kindBits: kind, capacity, x, y
 }
 
 func (n *namer) rule(tag string, c *weir.TxCharge) *rule {
 	law := c.Law
-	r := &rule{
-		tag:       tag,
-		algorithm: law.Algorithm.String(),
-		capacity:  strconv.FormatInt(law.Capacity, 10),
-		floor:     [3]string{strconv.FormatInt(2*law.Headroom, 10), strconv.FormatInt(law.Headroom, 10), "0"},
-	}
-	r.hold = n.name(tag, string(holdKey), r.algorithm, c.Limit.Name)
-	for bits := range r.kind {
-		r.kind[bits] = strconv.Itoa(8*int(law.Algorithm) + bits)
-	}
 	x, y := law.N, law.P
 	if law.Algorithm > weir.LeakyBucket {
 		x, y = law.Window, law.Tick
 	}
-	r.x, r.y = strconv.FormatInt(x, 10), strconv.FormatInt(y, 10)
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	r := &rule{
+		tag:       tag,
+		algorithm: law.Algorithm.String(),
+		floor:     [3]string{number(2 * law.Headroom), number(law.Headroom), "0"},
+	}
+	r.hold = n.name(tag, string(holdKey), r.algorithm, c.Limit.Name)
+	for bits := range r.law {
+		r.law[bits] = [4]string{number(8*int64(law.Algorithm) + int64(bits)), number(law.Capacity), number(x), number(y)}
+	}
 	return r
 }
 
-// kindOf is the kind of a charge as the script reads it.
-func (r *rule) kindOf(c *weir.TxCharge) string {
-	bits := 0
+// kindBits are what a charge adds to the algorithm of its law.
+func kindBits(c *weir.TxCharge) (bits int) {
 	if c.Every {
 		bits |= 2
 	}
 	if c.Limit.Shadow {
 		bits |= 1
 	}
-	return r.kind[bits]
+	return bits
 }
 
 // rules remembers the text of laws. A Law never changes, so its address stands for it.
