@@ -120,6 +120,7 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 	root.CompletionOptions.HiddenDefaultCmd = true
 
 	// One line a command.
+	root.AddCommand(newServe())
 	root.AddCommand(newCheck())
 	root.AddCommand(newDemo())
 	root.AddCommand(newHashKey())
