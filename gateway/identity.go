@@ -72,44 +72,13 @@ func (id *Identifier) Identify(r *http.Request) (user string, ok bool, reason er
 	return "", false, reason
 }
 
-// StripHeaders are the names of the headers that only a trusted proxy may write. See [Identifier.Strip].
+// StripHeaders are the names of the headers that name a user and that only a trusted proxy may write. Whoever passes a request on
+// that is not from one takes them out, and with them the names that servers read as the same, as X_User for X-User.
 func (id *Identifier) StripHeaders() []string {
 	if id.header == "" {
 		return nil
 	}
 	return []string{id.header}
-}
-
-// Strip takes the headers of StripHeaders out of h, the headers of a request from r's peer that is to be passed on, unless the peer is
-// a trusted proxy. It also takes out names that many servers read as the same: X_User and X.User for X-User.
-func (id *Identifier) Strip(h http.Header, r *http.Request) {
-	if id.header == "" || id.trusts(r) {
-		return
-	}
-	for name := range h {
-		if len(name) == len(id.header) && sameHeader(name, id.header) {
-			delete(h, name)
-		}
-	}
-}
-
-// sameHeader compares names as servers do that turn them into variables, as CGI does: letters in one case, all else alike.
-func sameHeader(a, b string) bool {
-	fold := func(c byte) byte {
-		switch {
-		case 'a' <= c && c <= 'z':
-			return c - 'a' + 'A'
-		case 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-			return c
-		}
-		return '_'
-	}
-	for i := range len(a) {
-		if fold(a[i]) != fold(b[i]) {
-			return false
-		}
-	}
-	return true
 }
 
 // single is the value of a header that may be given once; empty if it is not given.

@@ -246,7 +246,7 @@ func (j *jwk) verifier() (*jwtKey, error) {
 	default:
 		return nil, nil
 	}
-	if err != nil {
+	if k == nil || err != nil { // nil: a curve that no algorithm here is for
 		return nil, err
 	}
 	k.id, k.alg = j.Kid, j.Alg

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/httplimit"
 )
 
 // Validate says everything that is wrong with c at once, as a [*ConfigError], or nil. It reads the files that c names. Load and Parse have
@@ -225,19 +224,7 @@ var neverArrives = []string{
 	"Host", "Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// ClientIP finds a client's address as c says. The error is the first of TrustedProxies that is wrong.
-func (c *Clients) ClientIP() (httplimit.ClientIP, error) {
-	prefixes, unix, err := c.trusted()
-	return httplimit.ClientIP{
-		Trusted:        prefixes,
-		TrustUnix:      unix,
-		TrustEverybody: c.TrustEverybody,
-		Header:         c.Header,
-		IPv6Prefix:     c.IPv6Prefix,
-	}, err
-}
-
-// trusted reads TrustedProxies.
+// trusted reads TrustedProxies. The error is the first of them that is wrong.
 func (c *Clients) trusted() (prefixes []netip.Prefix, unix bool, err error) {
 	for _, text := range c.TrustedProxies {
 		if text == unixPeers {
