@@ -39,10 +39,11 @@ type Refusal struct {
 
 // Status is 429, or because of Err 400 or 413 where the request was wrong, 503 where the limits could not be asked.
 func (f *Refusal) Status() int {
+	if f.limits() {
+		return http.StatusTooManyRequests
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
-	case f.limits():
-		return http.StatusTooManyRequests
 	case errors.As(f.Err, &tooLarge):
 		return http.StatusRequestEntityTooLarge
 	case f.wrong():
@@ -55,6 +56,9 @@ func (f *Refusal) Status() int {
 func (f *Refusal) limits() bool { return f.Err == nil || f.waited() != nil }
 
 func (f *Refusal) waited() *weir.LimitedError {
+	if f.Err == nil { // the usual case; errors.As would allocate
+		return nil
+	}
 	var limited *weir.LimitedError
 	errors.As(f.Err, &limited)
 	return limited
