@@ -21,9 +21,12 @@ func (r *Report) conclude() {
 		say("Without weir %s of the orders were served: %s of the backend's work went into requests that it had given up.",
 			percent(before.Served, before.Sent), percent(without.Wasted, without.Worked))
 	}
-	if after.Served == 0 {
+	switch {
+	case after.Served == 0:
 		say("With weir none were.")
-	} else {
+	case share(before) >= 0.99:
+		say("With weir %s were, 99 of 100 within %s ms.", percent(after.Served, after.Sent), short(after.P99))
+	default:
 		say("With weir %s were, 99 of 100 within %s ms, and the backend served %s requests in all, not %s.", percent(after.Served, after.Sent),
 			short(after.P99), count(float64(with.all().Served)), count(float64(without.all().Served)))
 	}
