@@ -123,6 +123,7 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 	root.AddCommand(newServe())
 	root.AddCommand(newCheck())
 	root.AddCommand(newDemo())
+	root.AddCommand(newGateHeaders())
 	root.AddCommand(newHashKey())
 	return root
 }
