@@ -106,14 +106,7 @@ func Decide(tx *Tx, cells []Cell, now Instant) {
 	}
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
-		cell := &cells[c.Cell]
-		law, floor := c.Law, c.Law.floor(c.Priority)
-		c.Left, c.Next, c.Held = law.left(cell, now, floor), 0, 0
-		if cell.Held > now {
-			c.Left, c.Next, c.Held = 0, cell.Held, cell.Held
-		} else if c.Left < law.Capacity-floor && cell.Rest > now {
-			c.Next = law.when(cell, now, c.Left+1, floor)
-		}
+		c.Left, c.Next, c.Held = c.Law.standing(&cells[c.Cell], now, c.Priority)
 	}
 }
 
@@ -129,9 +122,27 @@ func ask(charges []TxCharge, cells []Cell, i int, now Instant) Instant {
 			floor = max(floor, c.Law.floor(charges[j].Priority))
 		}
 	}
-	at := c.Law.when(cell, now, cost, floor)
+	return c.Law.admits(cell, now, cost, floor)
+}
+
+// admits is when, no earlier than the hold on the cell ends.
+func (law *Law) admits(cell *Cell, now Instant, cost, floor int64) Instant {
+	at := law.when(cell, now, cost, floor)
 	if at != Never {
 		at = max(at, cell.Held)
 	}
 	return at
+}
+
+// standing is what a charge of priority p finds now: see [TxCharge].
+func (law *Law) standing(cell *Cell, now Instant, p Priority) (left int64, next, held Instant) {
+	if cell.Held > now {
+		return 0, cell.Held, cell.Held
+	}
+	floor := law.floor(p)
+	left = law.left(cell, now, floor)
+	if left < law.Capacity-floor && cell.Rest > now {
+		next = law.when(cell, now, left+1, floor)
+	}
+	return left, next, 0
 }

@@ -57,6 +57,7 @@ type Law struct {
 	Window    int64 // µs: windows, logs, and the lease of a concurrency limit
 	Tick      int64 // µs in which a sliding window measures its elapsed part; divides Window
 
+	words int8  // of a cell in a table; 0 is a log
 	full  int64 // µs in which Capacity comes back
 	limit Limit // the fields this was compiled from
 	hash  key128
@@ -66,6 +67,24 @@ type Law struct {
 func (law *Law) of(l *Limit) bool {
 	o := &law.limit
 	return o.Name == l.Name && o.Algorithm == l.Algorithm && o.Rate == l.Rate && o.Burst == l.Burst && o.Headroom == l.Headroom
+}
+
+// cellWords is how many numbers a cell of the law has; 0 means a log.
+func (law *Law) cellWords() int8 {
+	switch law.Algorithm {
+	case GCRA, LeakyBucket:
+		return 1
+	case TokenBucket:
+		if law.N == 1 { // whole microseconds a unit: A stays 0
+			return 1
+		}
+		return 2
+	case FixedWindow:
+		return 2
+	case SlidingWindow:
+		return 3
+	}
+	return 0
 }
 
 // floor is how many units a charge of priority p leaves.
@@ -121,8 +140,9 @@ func compile(l *Limit) (*Law, error) {
 		return fail(fmt.Errorf("headroom %d of %d units; low charges leave it twice, so it takes less than half", l.Headroom, law.Capacity))
 	}
 	law.limit = Limit{Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Headroom: l.Headroom}
+	law.words = law.cellWords()
 	// Another algorithm keeps other numbers, so a limit that changes it starts anew.
-	law.hash = hashString(l.Algorithm.String() + " " + l.Name)
+	law.hash = hashString(l.Algorithm.String() + " " + l.Name).with(key128{})
 	return law, nil
 }
 
@@ -260,9 +280,11 @@ func hashString(s string) key128 {
 	return key128{maphash.String(seedHi, s), maphash.String(seedLo, s)}
 }
 
+// with is k and o in one, and never the zero that marks an empty slot of a table.
+func (k key128) with(o key128) key128 { return key128{max(k.hi^o.hi, 1), k.lo ^ o.lo} }
+
 // hashKey places a key of the limit. The limit's own hash is as unknown to an attacker as the seeds are, so that
 // adding it keeps the keys of different limits apart without hashing the name again.
 func (law *Law) hashKey(key string) key128 {
-	h := hashString(key)
-	return key128{h.hi ^ law.hash.hi, h.lo ^ law.hash.lo}
+	return hashString(key).with(law.hash)
 }

@@ -63,13 +63,15 @@ func (d *Decision) Outcomes() []Outcome {
 // Take charges all the charges if every limit admits its own, and none of them otherwise. Shadow
 // limits are asked, and charged where they admit, but never refuse. The error says that no decision could be made: a
 // charge is wrong, or the Store failed.
-func (l *Limiter) Take(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.decide(ctx, Take, charges)
+func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
+	err = l.decide(ctx, Take, charges, &d)
+	return d, err
 }
 
 // Peek answers as Take would and charges nothing.
-func (l *Limiter) Peek(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.decide(ctx, Peek, charges)
+func (l *Limiter) Peek(ctx context.Context, charges ...Charge) (d Decision, err error) {
+	err = l.decide(ctx, Peek, charges, &d)
+	return d, err
 }
 
 // Refund gives back charges made at an instant, Decision.At of their Take. It never gives back more than is still owed for them:
@@ -110,26 +112,28 @@ func (l *Limiter) memory() *Memory {
 	return m
 }
 
-func (l *Limiter) decide(ctx context.Context, op Op, charges []Charge) (d Decision, err error) {
+// decide sets d, rather than returning one, so that Take and Peek are inlined and nobody copies it.
+func (l *Limiter) decide(ctx context.Context, op Op, charges []Charge, d *Decision) error {
 	if m := l.memory(); m != nil && len(charges) <= few {
 		if len(charges) == 1 {
+			if law, err := check(op, &charges[0]); err != nil || m.use().one(op, &charges[0], law, d) {
+				return err
+			}
 			var one [1]TxCharge
-			err = d.inMemory(m, &Tx{Op: op, Charges: one[:]}, charges)
-			return d, err
+			return d.inMemory(m, &Tx{Op: op, Charges: one[:]}, charges)
 		}
 		var some [few]TxCharge
-		err = d.inMemory(m, &Tx{Op: op, Charges: some[:len(charges)]}, charges)
-		return d, err
+		return d.inMemory(m, &Tx{Op: op, Charges: some[:len(charges)]}, charges)
 	}
 	tx := Tx{Op: op, Charges: make([]TxCharge, len(charges))}
-	if err = prepare(tx.Charges, op, charges); err != nil {
-		return d, err
+	if err := prepare(tx.Charges, op, charges); err != nil {
+		return err
 	}
-	if err = l.store().Apply(ctx, &tx); err != nil {
-		return d, err
+	if err := l.store().Apply(ctx, &tx); err != nil {
+		return err
 	}
 	d.read(&tx)
-	return d, nil
+	return nil
 }
 
 func (d *Decision) inMemory(m *Memory, tx *Tx, charges []Charge) error {
@@ -174,18 +178,12 @@ func prepare(tc []TxCharge, op Op, charges []Charge) error {
 	var sum int64
 	for i := range charges {
 		c := &charges[i]
-		law, err := c.Limit.Law()
+		law, err := check(op, c)
 		if err != nil {
 			return err
 		}
-		if sum += c.Cost; c.Cost < 0 || sum < 0 || sum > math.MaxInt64/4 {
+		if sum += c.Cost; sum > maxCost {
 			return &ChargeError{Limit: c.Limit.Name, Err: ErrCost}
-		}
-		if c.Priority < Low || c.Priority > High {
-			return &ChargeError{Limit: c.Limit.Name, Err: ErrPriority}
-		}
-		if c.Every && op != Hold {
-			return &ChargeError{Limit: c.Limit.Name, Err: ErrEvery}
 		}
 		tc[i].Charge, tc[i].Law, tc[i].Cell = *c, law, i
 		for j := range i {
@@ -196,6 +194,48 @@ func prepare(tc []TxCharge, op Op, charges []Charge) error {
 		}
 	}
 	return nil
+}
+
+// maxCost keeps sums of costs from overflowing.
+const maxCost = math.MaxInt64 / 4
+
+// check says what is wrong with a charge, and compiles its limit.
+func check(op Op, c *Charge) (*Law, error) {
+	law, err := c.Limit.Law()
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Cost < 0 || c.Cost > maxCost:
+		err = ErrCost
+	case c.Priority < Low || c.Priority > High:
+		err = ErrPriority
+	case c.Every && op != Hold:
+		err = ErrEvery
+	default:
+		return law, nil
+	}
+	return nil, &ChargeError{Limit: c.Limit.Name, Err: err}
+}
+
+// one is the answer to a single charge.
+func (d *Decision) one(l *Limit, now, when Instant, left int64, next Instant) {
+	d.At = time.UnixMicro(int64(now))
+	o := &d.few[0]
+	o.Limit, o.Remaining = l, left
+	switch {
+	case when == Never:
+		o.Never = true
+	case when > now:
+		o.After = micros(when - now)
+	}
+	if next > now {
+		o.Next = micros(next - now)
+	}
+	d.n = 1
+	d.Allowed = when <= now || l.Shadow
+	if !d.Allowed {
+		d.Never, d.RetryAfter = o.Never, o.After
+	}
 }
 
 func (d *Decision) read(tx *Tx) {

@@ -148,10 +148,43 @@ func (m *Memory) apply(tx *Tx) {
 	}
 }
 
+// one decides as [Decide] does over a single charge whose cell is there, as most decisions are. It returns false, with
+// nothing done, for any other: for logs, for new keys, and where there are holds to look up.
+func (s *memory) one(op Op, c *Charge, law *Law, d *Decision) bool {
+	words := int(law.words)
+	if words == 0 || s.every.Load() != nil {
+		return false
+	}
+	k := law.hashKey(c.Key)
+	sh := &s.shards[k.lo%uint64(len(s.shards))]
+	t := &sh.tables[words-1]
+	sh.mu.Lock()
+	pos, ok := t.find(k, stride(words))
+	if !ok || len(sh.holds) > 0 {
+		sh.mu.Unlock()
+		return false
+	}
+	var cell Cell
+	t.read(pos, words, &cell)
+	now := s.clock()
+	law.settle(&cell, now)
+	when := law.when(&cell, now, c.Cost, law.floor(c.Priority))
+	if op == Take {
+		if when <= now {
+			law.charge(&cell, now, c.Cost)
+		}
+		t.write(pos, words, &cell)
+	}
+	sh.mu.Unlock()
+	left, next, _ := law.standing(&cell, now, c.Priority)
+	d.one(c.Limit, now, when, left, next)
+	return true
+}
+
 func (s *memory) apply(tx *Tx, places []place, cells []Cell, order []int32) {
 	for i := range tx.Charges {
 		c, p := &tx.Charges[i], &places[i]
-		p.words = c.Law.words()
+		p.words = c.Law.words
 		p.put(c.Law.hashKey(c.Key))
 	}
 	s.lock(places, order)
@@ -173,28 +206,7 @@ func (s *memory) apply(tx *Tx, places []place, cells []Cell, order []int32) {
 	s.unlock(places, order)
 }
 
-// words is how many numbers a cell of the law has; 0 means a log.
-func (law *Law) words() int8 {
-	switch law.Algorithm {
-	case GCRA, LeakyBucket:
-		return 1
-	case TokenBucket:
-		if law.N == 1 { // whole microseconds a unit: A stays 0
-			return 1
-		}
-		return 2
-	case FixedWindow:
-		return 2
-	case SlidingWindow:
-		return 3
-	}
-	return 0
-}
-
 func (p *place) put(k key128) {
-	if k.hi == 0 { // which marks an empty slot
-		k.hi = 1
-	}
 	p.key, p.shard = k, int32(k.lo&(1<<shardBits-1))
 }
 
@@ -300,13 +312,7 @@ func (sh *shard) read(p *place, cell *Cell) bool {
 		return false
 	}
 	p.pos = pos
-	cell.Rest = Instant(t.slots[pos+2])
-	if p.words > 1 {
-		cell.A = int64(t.slots[pos+3])
-	}
-	if p.words > 2 {
-		cell.B = int64(t.slots[pos+4])
-	}
+	t.read(pos, int(p.words), cell)
 	return true
 }
 

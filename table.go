@@ -103,6 +103,17 @@ func (t *table) sweep(before Instant, stride int) (dropped int, earliest Instant
 	return dropped, earliest
 }
 
+// read gives the words of the cell in the slot at pos.
+func (t *table) read(pos, words int, c *Cell) {
+	c.Rest = Instant(t.slots[pos+2])
+	if words > 1 {
+		c.A = int64(t.slots[pos+3])
+	}
+	if words > 2 {
+		c.B = int64(t.slots[pos+4])
+	}
+}
+
 // write sets the words of the cell in the slot at pos.
 func (t *table) write(pos, words int, c *Cell) {
 	t.slots[pos+2] = uint64(c.Rest)
