@@ -20,10 +20,19 @@ import (
 )
 
 // BenchmarkProxy compares, over loopback and through the same transport, a bare httputil.ReverseProxy, the gateway with
-// three limits on that admit everything, and the gateway refusing. Clients and backend are in this process, and as
-// lean as they can be: they read and write bytes and parse next to nothing.
+// three limits on that admit everything, and the gateway refusing. Clients and upstream are in this process. Clients, and the
+// upstream called bytes, read and write bytes and parse next to nothing, so that the proxy is most of what is measured.
 func BenchmarkProxy(b *testing.B) {
-	up := leanBackend(b)
+	b.Run("upstream=bytes", func(b *testing.B) { benchmarkProxy(b, leanBackend(b)) })
+	b.Run("upstream=http", func(b *testing.B) {
+		benchmarkProxy(b, backend(b, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"order": "17"}`)
+		}))
+	})
+}
+
+func benchmarkProxy(b *testing.B, up string) {
 	target, err := url.Parse(up)
 	if err != nil {
 		b.Fatal(err)
@@ -52,13 +61,16 @@ func BenchmarkProxy(b *testing.B) {
 			pr.SetXForwarded()
 		},
 	}
-	b.Run("proxy=bare", func(b *testing.B) { drive(b, bare, "200") })
-	b.Run("proxy=weir/limits=3", func(b *testing.B) { drive(b, open.Handler(), "200") })
+	b.Run("proxy=none/limits=0/answer=429", func(b *testing.B) { // what net/http and the client take by themselves
+		drive(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(429) }), "429")
+	})
+	b.Run("proxy=bare/limits=0/answer=200", func(b *testing.B) { drive(b, bare, "200") })
+	b.Run("proxy=weir/limits=3/answer=200", func(b *testing.B) { drive(b, open.Handler(), "200") })
 	shut := serving(config(weir.Rate{Units: 1, Period: 24 * time.Hour}))
 	first := httptest.NewRequest("GET", "/", nil)
 	first.RemoteAddr = "127.0.0.1:1"
 	shut.Handler().ServeHTTP(httptest.NewRecorder(), first)
-	b.Run("proxy=weir/limits=3/refused", func(b *testing.B) { drive(b, shut.Handler(), "429") })
+	b.Run("proxy=weir/limits=3/answer=429", func(b *testing.B) { drive(b, shut.Handler(), "429") })
 }
 
 // drive asks h, served over loopback, as fast as it answers. cpu-ns/op is what the whole process spent, which a busy machine

@@ -189,7 +189,7 @@ func (x *exchange) part(p *keyPart) string {
 	case KeyIP:
 		return x.ipKey()
 	case KeyRoute:
-		return x.route.key
+		return p.route
 	case KeyHeader:
 		return p.header(x.r)
 	}

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
@@ -28,13 +31,14 @@ type site struct {
 	form      httplimit.Form
 	certs     map[string]*tls.Certificate // by the address of their listener
 	token     *[sha256.Size]byte          // hash of the admin token; nil: none
+	both      sync.Map                    // [2]*route to the *route that charges both
 }
 
 // route is a Route, ready to run.
 type route struct {
 	name     string // the pattern, as the configuration has it; none for requests without a route
-	key      string // of limits that are kept by route
 	charges  []charge
+	defaults int  // how many of the charges, the first ones, are the defaults
 	settles  bool // something may have to be given back after the answer
 	queue    *queue
 	upstream *upstream
@@ -61,6 +65,7 @@ type charge struct {
 type keyPart struct {
 	KeyPart
 	header httplimit.KeyFunc // of KeyHeader
+	route  string            // of KeyRoute: the key
 }
 
 // compile makes cfg, which has passed Validate, ready to run. What old has and cfg does not change stays: connections,
@@ -118,10 +123,9 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		}
 		s.upstreams[name] = up
 	}
-	defaults := g.charges(s, cfg.Defaults)
-	s.unmatched = newRoute(g, noRoute, defaults)
+	s.unmatched = newRoute(g, noRoute, g.charges(s, noRoute, cfg.Defaults))
 	for i, conf := range cfg.Routes {
-		if err := g.addRoute(s, item("routes", i), conf, defaults, old); err != nil {
+		if err := g.addRoute(s, item("routes", i), conf, old); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +138,6 @@ const noRoute = "none"
 func newRoute(g *Gateway, name string, charges []charge) *route {
 	return &route{
 		name:     name,
-		key:      "route:" + name,
 		charges:  charges,
 		settles:  slices.ContainsFunc(charges, func(c charge) bool { return c.settles }),
 		statuses: g.metrics.statuses(name),
@@ -142,12 +145,14 @@ func newRoute(g *Gateway, name string, charges []charge) *route {
 }
 
 // addRoute makes a route ready and puts it into the mux.
-func (g *Gateway) addRoute(s *site, field string, conf *Route, defaults []charge, old *site) (err error) {
-	own := g.charges(s, conf.Limits)
+func (g *Gateway) addRoute(s *site, field string, conf *Route, old *site) (err error) {
+	charges, defaults := g.charges(s, conf.Pattern, conf.Limits), 0
 	if !conf.Exempt {
-		own = slices.Concat(defaults, own)
+		first := g.charges(s, conf.Pattern, s.config.Defaults)
+		charges, defaults = append(first, charges...), len(first)
 	}
-	r := newRoute(g, conf.Pattern, own)
+	r := newRoute(g, conf.Pattern, charges)
+	r.defaults = defaults
 	if r.queue = newQueue(conf.Queue); r.queue != nil && old != nil {
 		if was := old.routes[matchable(conf.Pattern)]; was != nil && was.queue != nil &&
 			was.queue.wait == r.queue.wait && was.queue.length == r.queue.length {
@@ -172,8 +177,8 @@ func (g *Gateway) addRoute(s *site, field string, conf *Route, defaults []charge
 	return nil
 }
 
-// charges makes a list of charges ready.
-func (g *Gateway) charges(s *site, confs []Charge) []charge {
+// charges makes the charges of a route ready.
+func (g *Gateway) charges(s *site, route string, confs []Charge) []charge {
 	all := make([]charge, 0, len(confs))
 	for i := range confs {
 		conf := &confs[i]
@@ -187,8 +192,11 @@ func (g *Gateway) charges(s *site, confs []Charge) []charge {
 		key := make([]keyPart, len(parts))
 		for j, p := range parts {
 			key[j].KeyPart = p
-			if p.Kind == KeyHeader {
+			switch p.Kind {
+			case KeyHeader:
 				key[j].header = httplimit.Header(p.Header)
+			case KeyRoute:
+				key[j].route = "route:" + route
 			}
 		}
 		all = append(all, charge{
@@ -230,13 +238,65 @@ func (s *site) match(r *http.Request) (found *route, answer http.Handler) {
 		m = &other
 	}
 	h, pattern := s.mux.Handler(m)
-	if found, ok := h.(*route); ok {
-		return found, nil
-	}
-	if found := s.routes[pattern]; found != nil {
+	found, ok := h.(*route)
+	if !ok {
+		if found = s.routes[pattern]; found == nil {
+			found = s.unmatched
+		}
 		return found, h
 	}
-	return s.unmatched, h
+	if loose, differs := loosePath(r.URL); differs {
+		other := *m
+		other.URL = &url.URL{Path: loose}
+		if _, pattern := s.mux.Handler(&other); s.routes[pattern] != nil && s.routes[pattern] != found {
+			found = s.charging(found, s.routes[pattern])
+		}
+	}
+	return found, nil
+}
+
+// loosePath is a path as the most careless upstream could read it: with encoded slashes and backslashes as separators,
+// and without parameters, empty segments and a slash at the end. It may differ from how ServeMux reads it; with most paths it
+// does not.
+func loosePath(u *url.URL) (loose string, differs bool) {
+	p := u.Path
+	if u.RawPath == "" && (len(p) < 2 || p[len(p)-1] != '/') && strings.IndexByte(p, ';') < 0 && strings.IndexByte(p, '\\') < 0 {
+		return p, false
+	}
+	var b strings.Builder
+	parameter := false
+	for i := range len(p) {
+		switch c := p[i]; c {
+		case '/', '\\':
+			parameter = false
+			b.WriteByte('/')
+		case ';':
+			parameter = true
+		default:
+			if !parameter {
+				b.WriteByte(c)
+			}
+		}
+	}
+	return path.Clean("/" + b.String()), true
+}
+
+// charging is a route that also charges what another one does: the request is r's to us, and could be the other's to the
+// upstream. Otherwise an encoded slash would lead around a route's limits.
+func (s *site) charging(r, other *route) *route {
+	pair := [2]*route{r, other}
+	if both, ok := s.both.Load(pair); ok {
+		return both.(*route)
+	}
+	more := other.charges
+	if r.defaults > 0 {
+		more = more[other.defaults:]
+	}
+	both := *r
+	both.charges = slices.Concat(r.charges, more)
+	both.settles = r.settles || other.settles
+	actual, _ := s.both.LoadOrStore(pair, &both)
+	return actual.(*route)
 }
 
 // canonicalHost is a Host in lower case and without the dot of a fully qualified name, which may stand before a port.
