@@ -1,5 +1,5 @@
 // Package httplimit puts rate limits on HTTP: [Handler] in front of an http.Handler, for a service that is
-// called.
+// called, and [Transport] behind an http.Client, for a caller.
 //
 //	limits := &httplimit.Handler{
 //		Limiter: &lim,
@@ -21,4 +21,13 @@
 //
 // The header fields are those of draft-ietf-httpapi-ratelimit-headers-10, or of an older [Form]. Names are written as Go
 // canonicalises them (Ratelimit-Policy), which is the same name to every HTTP implementation.
+//
+// A caller keeps the limits of what it calls, and listens to what the answers say:
+//
+//	client := &http.Client{Transport: &httplimit.Transport{
+//		Gates: []httplimit.Gate{{Limit: fivePer30s}}, // a host, by default
+//		Retry: &httplimit.Retry{},
+//	}}
+//
+// [ReadAnswer] is how answers are read, for those who have a client of their own.
 package httplimit

@@ -468,7 +468,15 @@ func TestHugeBodies(t *testing.T) {
 			t.Errorf("%s: %v after %d requests", name, err, n.Load())
 		}
 	}
-	s, _ := flaky(t, 0, nil, say("12345"))
+	// A refusal is one whatever page comes with it.
+	s, n := flaky(t, 2, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(500)
+		endless(w, r)
+	}, say("well"))
+	if _, err := client(&Transport{ReadBody: 1 << 10, Retry: quick}).Get(s.URL); err != nil || n.Load() != 3 {
+		t.Errorf("an endless page with a 500: %v after %d requests", err, n.Load())
+	}
+	s, _ = flaky(t, 0, nil, say("12345"))
 	for most, ok := range map[int64]bool{4: false, 5: true, 6: true} {
 		resp, err := client(&Transport{ReadBody: most}).Get(s.URL)
 		if (err == nil) != ok {

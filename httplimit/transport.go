@@ -131,10 +131,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer c.body.close()
 	rep := t.try(c)
-	if rep.err != nil || rep.answer.Advice != GoOn {
-		if t.Fallback != nil {
-			return t.Fallback(r, rep.resp, rep.err)
-		}
+	if t.Fallback != nil && (rep.err != nil || rep.answer.Advice == HoldOn || rep.answer.Advice == BackOff) {
+		return t.Fallback(r, rep.resp, rep.err)
 	}
 	return rep.resp, rep.err
 }
@@ -412,6 +410,9 @@ func (t *Transport) hear(c *call, s *slot, rep *reply, sent time.Time, flying in
 		if a.Advice != GoOn || t.Reactive {
 			return
 		}
+		if c.window > 0 {
+			flying = 0 // the gate has counted them; to count them twice would leave their units unused
+		}
 		pause := a.Pause(flying)
 		if pace := a.Pace(); t.Pace && pace > c.spacing {
 			pause = max(pause, pace)
@@ -545,6 +546,12 @@ func (t *Transport) readBody(resp *http.Response) error {
 			} else if end != io.EOF {
 				err = end
 			}
+		}
+		if err != nil && resp.StatusCode >= 400 {
+			// The status says enough: its page need not be whole, and must not hide it.
+			resp.Body.Close()
+			resp.Body = keptBody{io.MultiReader(bytes.NewReader(body), failing{err})}
+			return nil
 		}
 		if err != nil {
 			return &BodyError{Status: resp.StatusCode, Read: int64(len(body)), Err: err}

@@ -28,6 +28,7 @@ type server struct {
 	there, back func() time.Duration // how long a request and an answer are on their way; nil is no time
 	work        time.Duration        // between the arrival and the answer
 	ignored     bool                 // refused requests do not count
+	tell        func(now time.Time) http.Header
 
 	mu       sync.Mutex
 	arrivals []time.Time
@@ -52,6 +53,10 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if header != nil {
 		s.refused++
 	}
+	var told http.Header
+	if s.tell != nil {
+		told = s.tell(now)
+	}
 	s.inside++
 	s.most = max(s.most, s.inside)
 	s.mu.Unlock()
@@ -68,7 +73,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if header != nil {
 		return respond(r, 429, header, "slow down"), nil
 	}
-	return respond(r, 200, nil, "ok"), nil
+	return respond(r, 200, told, "ok"), nil
 }
 
 func pass(ctx context.Context, d func() time.Duration) error {
@@ -222,6 +227,106 @@ func TestGateIsNeverRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestGateWithAServerThatTells: a server that says with each answer what is left costs no more than its rounding up to
+// whole seconds.
+func TestGateWithAServerThatTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const units, period = 50, 30 * time.Second
+		s := &server{admit: slidingWindow(units, period), there: way(1), back: way(2), work: time.Second}
+		var log []time.Time
+		s.tell = func(now time.Time) http.Header {
+			log = append(log, now)
+			for now.Sub(log[0]) >= period {
+				log = log[1:]
+			}
+			left := math.Ceil((period - now.Sub(log[0])).Seconds())
+			return http.Header{"Ratelimit": {fmt.Sprintf(`"api";r=%d;t=%.0f`, max(0, units-len(log)), left)}}
+		}
+		rt := &Transport{Base: s, Gates: []Gate{{Limit: window(units, period)}}}
+		took, good := fetchAll(t, rt, 271, 12)
+		t.Logf("%v, %d refused", took, s.refused)
+		if good != 271 || s.refused != 0 || took > 170*time.Second {
+			t.Errorf("%d of 271 in %v, %d refused", good, took, s.refused)
+		}
+	})
+}
+
+// TestFleet: three machines on one Store, whose clock is not theirs, share one quota of a strict server.
+func TestFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &weir.Memory{Now: func() time.Time { return time.Now().Add(-time.Hour) }}
+		s := &server{admit: slidingWindow(5, 3*time.Second), there: way(5), back: way(6), work: 20 * time.Millisecond}
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for range 3 {
+			rt := &Transport{Base: s, Limiter: &weir.Limiter{Store: shared}, Gates: []Gate{{Limit: window(5, 3*time.Second)}}}
+			wg.Go(func() {
+				if _, good := fetchAll(t, rt, 20, 4); good != 20 {
+					t.Errorf("%d of 20", good)
+				}
+			})
+		}
+		wg.Wait()
+		took := time.Since(begin)
+		t.Logf("60 items on three machines: %v", took)
+		if s.refused != 0 || took > 40*time.Second {
+			t.Errorf("%d refused, %v", s.refused, took)
+		}
+	})
+}
+
+// TestHoldByTheStoresClock: a hold lasts as long as the server asks, whatever time the Store has.
+func TestHoldByTheStoresClock(t *testing.T) {
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &weir.Memory{Now: func() time.Time { return time.Now().Add(off) }}
+			s := &script{steps: []step{{status: 429, header: http.Header{"Retry-After": {"30"}}}, {status: 200}}}
+			rt := &Transport{Base: s, Limiter: &weir.Limiter{Store: store}, Retry: &Retry{}}
+			if took, good := fetchAll(t, rt, 1, 1); good != 1 || took < 30*time.Second || took > 32*time.Second {
+				t.Errorf("clock off by %v: %d fetched after %v, want 30s", off, good, took)
+			}
+		})
+	}
+}
+
+// TestStoreFailures: a Store that fails now and then loses nothing, and one that cannot hold does not make the
+// client ask too early.
+func TestStoreFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failingStore{fails: map[weir.Op]int{weir.Take: 2, weir.Debit: 1, weir.Hold: 1, weir.Refund: 1}}
+		s := &script{steps: []step{{status: 429, header: http.Header{"Retry-After": {"30"}}}, {status: 200}}}
+		rt := &Transport{Base: s, Limiter: &weir.Limiter{Store: store}, Retry: &Retry{}, Gates: []Gate{{Limit: window(10, time.Second)}}}
+		if took, good := fetchAll(t, rt, 1, 1); good != 1 || took < 30*time.Second || took > 35*time.Second {
+			t.Errorf("%d fetched after %v", good, took)
+		}
+		store.fails = map[weir.Op]int{weir.Take: 1 << 30}
+		r, _ := http.NewRequest("GET", "https://api.example/", nil)
+		if _, err := rt.RoundTrip(r); !errors.Is(err, errStore) {
+			t.Errorf("a Store that is down: %v", err)
+		}
+	})
+}
+
+var errStore = errors.New("store: down")
+
+// failingStore fails the first so many of each operation.
+type failingStore struct {
+	weir.Memory
+	mu    sync.Mutex
+	fails map[weir.Op]int
+}
+
+func (s *failingStore) Apply(ctx context.Context, tx *weir.Tx) error {
+	s.mu.Lock()
+	s.fails[tx.Op]--
+	left := s.fails[tx.Op]
+	s.mu.Unlock()
+	if left >= 0 {
+		return errStore
+	}
+	return s.Memory.Apply(ctx, tx)
 }
 
 // TestGateAfterStart is the other mode: faster with slow answers, refused now and then, and nothing is lost; the guard
