@@ -36,6 +36,7 @@ var onlyIn = map[string][]string{
 	"github.com/redis/rueidis":          {"redisstore"},
 	"github.com/dunglas/httpsfv":        {"httplimit"},
 	"golang.org/x/term":                 {"cmd/weir"},
+	"golang.org/x/time":                 {"cmd/weir"},
 	"github.com/failsafe-go":            {"gateway", "httplimit", "examples/orderapi"},
 	"github.com/HdrHistogram":           {"traffic"},
 	"golang.org/x/net":                  {"gateway"},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,7 +25,7 @@ type HTTP struct {
 	// MaxBody is the most bytes of a body, after decompression; 0 means 16 MiB.
 	MaxBody int64
 
-	// JSON refuses answers that are not whole and valid JSON, or are declared as something else.
+	// JSON refuses answers that are not whole and valid JSON, whatever they are declared as.
 	JSON bool
 
 	// Check, if not nil, says whether a body is the answer for the item: an error ends it as not fetched (parse).
@@ -158,11 +157,8 @@ func (h *HTTP) read(ctx context.Context, id string, resp *http.Response) Result 
 		return Lost(TooLarge, "a body of over %d bytes", most)
 	}
 	if h.JSON {
-		if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-			return Lost(Parse, "content of type %s, not JSON", kind)
-		}
 		if !json.Valid(body) {
-			return Lost(Parse, "%d bytes that are not JSON, or not all of it", len(body))
+			return Lost(Parse, "%d bytes of %q that are not JSON, or not all of it", len(body), resp.Header.Get("Content-Type"))
 		}
 	}
 	if h.Check != nil {

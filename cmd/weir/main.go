@@ -25,6 +25,8 @@ const (
 	exitOK      = 0
 	exitFailure = 1 // something failed, or the verdict is no
 	exitUsage   = 2 // the arguments or the configuration are wrong: nothing was started
+
+	exitInterrupted = 3 // stopped before the end, and --resume goes on
 )
 
 // version is set at link time by releases: -ldflags "-X main.version=v1.2.3".
@@ -109,7 +111,7 @@ func newRoot() *cobra.Command {
 		Long: `weir protects a service from what comes in, and keeps a caller inside the limits of what it calls.
 
 Exit codes: 0 all is well; 1 something failed, or the verdict is no;
-2 the arguments or the configuration are wrong, and nothing was started.`,
+2 the arguments or the configuration are wrong, and nothing was started; 3 interrupted, and can go on.`,
 		Version:       versionText(),
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -122,6 +124,7 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 	// One line a command.
 	root.AddCommand(newServe())
 	root.AddCommand(newCheck())
+	root.AddCommand(newFetch())
 	root.AddCommand(newDemo())
 	root.AddCommand(newGateHeaders())
 	root.AddCommand(newHashKey())

@@ -70,9 +70,9 @@ func (d Demo) Run(ctx context.Context) (*Report, error) {
 		{"gate on starts, shared pause", "any window", exact(), gateOnStarts},
 		{"golang.org/x/time/rate", "any window", exact(), tokenBucket},
 		{"weir", "any window", exact(), withWeir},
-		{"weir", "fixed windows", &Server{Count: weir.FixedWindow}, withWeir},
-		{"weir", "a token bucket", &Server{Count: weir.TokenBucket}, withWeir},
-		{"weir", "any window, and others spend too", &Server{Count: weir.SlidingLog, Others: 2 * d.Window / time.Duration(d.Units)}, withWeir},
+		{"weir", "the server counts fixed windows", &Server{Count: weir.FixedWindow}, withWeir},
+		{"weir", "the server has a token bucket", &Server{Count: weir.TokenBucket}, withWeir},
+		{"weir", "others spend of the quota too", &Server{Count: weir.SlidingLog, Others: d.Window}, withWeir},
 	}
 	r.Ways = make([]Way, len(ways))
 	var wg sync.WaitGroup
@@ -257,7 +257,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, way := range r.Ways {
 		name := way.Name
 		if name == "weir" && way.Server != "any window" {
-			name = "weir; the server counts " + way.Server
+			name = "weir; " + way.Server
 		}
 		fmt.Fprintf(w, "  %-46s %7d %7d %7d %7.1f s %7.2f×\n", name, way.Fetched, way.Lost, way.Refused, way.Seconds, way.Seconds/r.Bound)
 	}

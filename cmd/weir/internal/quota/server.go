@@ -4,14 +4,14 @@ package quota
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
 )
 
-// Server admits so many requests in a window, counted when they arrive, and refuses the others with 429 and nothing
-// that says how long to wait.
+// Server admits so many requests in a window, counted when they arrive, and refuses the others with 429 and Retry-After.
 type Server struct {
 	Units  int
 	Window time.Duration
@@ -31,17 +31,18 @@ type Server struct {
 
 // ServeHTTP counts and answers.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	admitted := s.arrive(r)
+	retry, admitted := s.arrive(r)
 	time.Sleep(s.Answer)
 	w.Header().Set("Content-Type", "application/json")
 	if !admitted {
+		w.Header().Set("Retry-After", strconv.Itoa(int((retry+time.Second-1)/time.Second)))
 		w.WriteHeader(http.StatusTooManyRequests)
 		return
 	}
 	fmt.Fprintf(w, "{\"item\": %q}\n", r.URL.Path)
 }
 
-func (s *Server) arrive(r *http.Request) bool {
+func (s *Server) arrive(r *http.Request) (retry time.Duration, admitted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == nil {
@@ -56,10 +57,10 @@ func (s *Server) arrive(r *http.Request) bool {
 	d, err := s.limiter.Take(r.Context(), s.limit.For(""))
 	if err != nil || !d.Allowed {
 		s.Refused++
-		return false
+		return d.RetryAfter, false
 	}
 	s.answered[r.URL.Path] = true
-	return true
+	return 0, true
 }
 
 // Fetched is how many different items were answered.

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/batch"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/redisstore"
+)
+
+// fetching are the flags of weir fetch.
+type fetching struct {
+	url, items, out, report, rate, profile, store string
+
+	headers     []string
+	workers     int
+	timeout     time.Duration
+	itemTimeout time.Duration
+	latency     time.Duration
+	maxHold     time.Duration
+	maxBody     int64
+	guard       time.Duration
+	json        bool
+	plan        bool
+	resume      bool
+	quiet       bool
+	asJSON      bool
+	refused     float64
+	limited     int
+	lost        int
+}
+
+func newFetch() *cobra.Command {
+	f := &fetching{}
+	cmd := &cobra.Command{
+		Use:   "fetch [item ...]",
+		Short: "Fetch many items from a limited API, and account for every one",
+		Long: `fetch gets one URL for each item without ever asking faster than the server's limit, and writes the results only if the
+whole run is sound: an item that could not be fetched is never taken for one that did not change.
+
+Items come from the arguments, from --items FILE (one a line, # begins a comment) or from standard input with
+--items -. Each ends in exactly one column: changed, same, not modified, unknown upstream, or not fetched with a
+reason. Over the thresholds nothing is written. A journal keeps what was fetched; --resume goes on with it.
+
+Secrets do not belong into arguments: --header 'Authorization: env:TOKEN' takes the value from an environment variable,
+'apiKey: file:key.txt' from a file. Neither is ever printed.
+
+Exit codes: 0 complete; 1 the verdict is no, or something failed: no results were written; 2 wrong arguments; 3 interrupted,
+--resume goes on.`,
+		Example: `  weir fetch --url 'https://api.example/v1/{id}' --rate 5/30s --items ids.txt --out results.jsonl
+  weir fetch --url 'https://api.example/v1/{id}' --rate 5/30s --items ids.txt --plan`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.url, "url", "", "the `URL` of an item, with {id} where it goes")
+	fl.StringVar(&f.items, "items", "", "a `file` of items, one a line; - is standard input")
+	fl.StringArrayVar(&f.headers, "header", nil, "a header `'Name: value'`; the value may be env:VARIABLE or file:PATH")
+	fl.StringVar(&f.rate, "rate", "", "the server's `limit`, as 5/30s: never more starts than that in any such time")
+	fl.DurationVar(&f.guard, "guard", 0, "how much longer than the period to wait, for clocks and ways that differ")
+	fl.IntVar(&f.workers, "workers", 4, "`requests` at once")
+	fl.StringVar(&f.profile, "profile", "", "the `provider` whose answers to expect, as github or nvd; found out by itself if not given")
+	fl.StringVar(&f.store, "store", "", "a Redis `URL`, so that several machines share one limit")
+	fl.StringVar(&f.out, "out", "results.jsonl", "the `file` of results, a line of JSON an item")
+	fl.StringVar(&f.report, "report", "", "a `file` for the account of the run; written whatever the verdict")
+	fl.BoolVar(&f.json, "expect-json", true, "take only valid JSON for an answer")
+	fl.DurationVar(&f.timeout, "timeout", 60*time.Second, "for one attempt, to the end of its answer")
+	fl.DurationVar(&f.itemTimeout, "item-timeout", 0, "for one item with all waiting and attempts; 0 is none")
+	fl.DurationVar(&f.maxHold, "max-hold", 10*time.Minute, "the longest wait that a server may ask for")
+	fl.Int64Var(&f.maxBody, "max-body", 16<<20, "the most `bytes` of one answer")
+	fl.DurationVar(&f.latency, "latency", time.Second, "what to expect of one answer, for --plan and the first estimate")
+	fl.BoolVar(&f.plan, "plan", false, "say what the run will take, send nothing")
+	fl.BoolVar(&f.resume, "resume", false, "go on with the journal of a run that was not finished")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress on a terminal")
+	fl.BoolVar(&f.asJSON, "json", false, "print the account, or the plan, as JSON")
+	fl.Float64Var(&f.refused, "max-refused-share", 0.30, "fail over this `share` of requests refused")
+	fl.IntVar(&f.limited, "max-rate-limited", 2, "fail over this `number` of items not fetched because of the limit")
+	fl.IntVar(&f.lost, "max-not-fetched", 0, "fail over this `number` of items not fetched for other reasons")
+	return cmd
+}
+
+func (f *fetching) run(cmd *cobra.Command, args []string) error {
+	items, err := f.readItems(cmd.InOrStdin(), args)
+	if err != nil {
+		return err
+	}
+	target, header, err := f.target()
+	if err != nil {
+		return err
+	}
+	plan, gate, err := f.gate(len(items))
+	if err != nil {
+		return err
+	}
+	if f.plan {
+		return f.printPlan(cmd.OutOrStdout(), plan)
+	}
+	transport := &httplimit.Transport{
+		Base:     &batch.Meter{Refused: f.refusal(target)},
+		Gates:    gate,
+		MaxHold:  f.maxHold,
+		Timeout:  f.timeout,
+		ReadBody: f.maxBody,
+		Retry:    &httplimit.Retry{},
+	}
+	if f.profile != "" {
+		transport.Profile = httplimit.ProfileNamed(f.profile)
+	}
+	if f.store != "" {
+		conn, err := redisstore.Open(f.store)
+		if err != nil {
+			return badUsage("--store: %v", err)
+		}
+		defer conn.Close()
+		transport.Limiter = &weir.Limiter{Store: &redisstore.Store{Client: conn}}
+	}
+	if err := transport.Validate(); err != nil {
+		return badUsage("%v", err)
+	}
+	watch := newFetchProgress(cmd.ErrOrStderr(), f.quiet, plan)
+	transport.Observe = watch.event
+	source := &batch.HTTP{
+		Client: &http.Client{Transport: transport}, URL: f.url, Header: header, MaxBody: f.maxBody, JSON: f.json,
+		Refused: f.refusal(target), Reason: reasonOf,
+	}
+	run := &batch.Run{
+		Name: f.url, Items: items, Fetch: source.Fetch, Workers: f.workers, Timeout: f.itemTimeout,
+		Out: f.out, Resume: f.resume, Progress: watch.item,
+		Thresholds: batch.Thresholds{RefusalShare: orNone(f.refused), RateLimited: orNone(f.limited), NotFetched: f.lost},
+	}
+	rep, err := run.Do(cmd.Context())
+	watch.end()
+	return f.tell(cmd, plan, rep, err)
+}
+
+// orNone turns a flag's 0, which means none, into what thresholds take for it.
+func orNone[T int | float64](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+func (f *fetching) readItems(stdin io.Reader, args []string) ([]string, error) {
+	items := args
+	in := io.Reader(nil)
+	switch f.items {
+	case "":
+	case "-":
+		in = stdin
+	default:
+		file, err := os.Open(f.items)
+		if err != nil {
+			return nil, badUsage("--items: %v", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	if in != nil {
+		lines := bufio.NewScanner(in)
+		for n := 1; lines.Scan(); n++ {
+			item, _, _ := strings.Cut(lines.Text(), "#")
+			if item = strings.TrimSpace(item); item != "" {
+				items = append(items, item)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return nil, badUsage("--items: %v", err)
+		}
+	}
+	if len(items) == 0 {
+		return nil, badUsage("no items: give them as arguments, or a file with --items")
+	}
+	return items, nil
+}
+
+// target checks the URL and reads the headers.
+func (f *fetching) target() (*url.URL, http.Header, error) {
+	if !strings.Contains(f.url, "{id}") {
+		return nil, nil, badUsage("--url %q: it needs {id} where the item goes, as https://api.example/v1/{id}", f.url)
+	}
+	u, err := url.Parse(strings.ReplaceAll(f.url, "{id}", "id"))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, nil, badUsage("--url %q: want http:// or https:// and a host", f.url)
+	}
+	header := http.Header{}
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || name == "" {
+			return nil, nil, badUsage("--header: the form is 'Name: value'") // without what was given, which may be a secret
+		}
+		if variable, ok := strings.CutPrefix(value, "env:"); ok {
+			if value = os.Getenv(variable); value == "" {
+				return nil, nil, badUsage("--header %s: the environment has no %s", name, variable)
+			}
+		} else if path, ok := strings.CutPrefix(value, "file:"); ok {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil, nil, badUsage("--header %s: %v", name, err)
+			}
+			value = strings.TrimSpace(string(b))
+		}
+		if strings.ContainsAny(value, "\r\n\x00") {
+			return nil, nil, badUsage("--header %s: a value of several lines", name)
+		}
+		header.Add(name, value)
+	}
+	return u, header, nil
+}
+
+// gate is the server's limit as a gate, and what it means for the run.
+func (f *fetching) gate(items int) (batch.Plan, []httplimit.Gate, error) {
+	plan := batch.Plan{Requests: items, Workers: f.workers, Latency: f.latency}
+	if f.workers < 1 {
+		return plan, nil, badUsage("--workers %d: want 1 or more", f.workers)
+	}
+	if f.profile != "" && httplimit.ProfileNamed(f.profile) == nil {
+		var names []string
+		for _, p := range httplimit.Profiles {
+			names = append(names, p.Name)
+		}
+		return plan, nil, badUsage("--profile %q: none of %s", f.profile, strings.Join(names, ", "))
+	}
+	if f.rate == "" {
+		return plan, nil, nil
+	}
+	rate, err := weir.ParseRate(f.rate)
+	if err != nil {
+		return plan, nil, badUsage("--rate: %v", err)
+	}
+	gate := httplimit.Gate{Limit: &weir.Limit{Name: "fetch", Algorithm: weir.SlidingLog, Rate: rate}, Guard: f.guard}
+	if err := gate.Validate(); err != nil {
+		return plan, nil, badUsage("--rate: %v", err)
+	}
+	plan.Units, plan.Window = int(rate.Units), rate.Period+max(0, f.guard)
+	return plan, []httplimit.Gate{gate}, nil
+}
+
+// refusal tells a refusal by a limit from other answers, as the provider does.
+func (f *fetching) refusal(u *url.URL) func(*http.Response) bool {
+	profile := httplimit.ProfileFor(u)
+	if f.profile != "" {
+		profile = httplimit.ProfileNamed(f.profile)
+	}
+	return func(resp *http.Response) bool {
+		if resp.StatusCode < 400 {
+			return false
+		}
+		a := httplimit.ReadAnswer(resp.StatusCode, resp.Header, nil, time.Now(), profile)
+		return a.Refused()
+	}
+}
+
+// reasonOf reads the errors of the transport.
+func reasonOf(err error) batch.Reason {
+	var hold *httplimit.HoldError
+	var limited *weir.LimitedError
+	var body *httplimit.BodyError
+	var open *httplimit.BreakerError
+	switch {
+	case errors.As(err, &hold):
+		return batch.RateLimited
+	case errors.As(err, &limited):
+		return batch.GaveUp
+	case errors.Is(err, httplimit.ErrBodyTooLarge):
+		return batch.TooLarge
+	case errors.As(err, &open):
+		return batch.Server
+	case errors.As(err, &body):
+		return batch.Network
+	}
+	return ""
+}
+
+func (f *fetching) printPlan(w io.Writer, p batch.Plan) error {
+	if f.asJSON {
+		return failed(printJSON(w, map[string]any{
+			"requests": p.Requests, "units": p.Units, "window_seconds": p.Window.Seconds(), "workers": p.Workers,
+			"workers_needed": p.WorkersNeeded(), "latency_seconds": p.Latency.Seconds(),
+			"bound_seconds": p.Bound().Seconds(), "expected_seconds": p.Simulate().Seconds(),
+		}))
+	}
+	_, err := fmt.Fprintf(w, "%s\nexpected: %v\n", p, p.Simulate().Round(time.Millisecond))
+	return failed(err)
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// tell prints the account of a run, and turns its end into an exit code.
+func (f *fetching) tell(cmd *cobra.Command, plan batch.Plan, rep *batch.Report, err error) error {
+	if f.report != "" {
+		if e := batch.WriteFile(f.report, func(w io.Writer) error { return printJSON(w, rep) }); e != nil {
+			err = errors.Join(err, fmt.Errorf("--report: %w", e))
+		}
+	}
+	out := cmd.OutOrStdout()
+	if f.asJSON {
+		if e := printJSON(out, rep); e != nil {
+			return failed(e)
+		}
+	} else if rep.Ledger.Items > 0 {
+		fmt.Fprintln(out, rep.Ledger.String())
+		took := rep.Ended.Sub(rep.Started)
+		if bound := plan.Bound(); bound > 0 && plan.Units > 0 && rep.Resumed == 0 {
+			fmt.Fprintf(out, "took %v, %.2f times the least possible with this rate\n", took.Round(time.Millisecond), float64(took)/float64(bound))
+		} else {
+			fmt.Fprintf(out, "took %v\n", took.Round(time.Millisecond))
+		}
+		const shown = 20
+		for i, r := range rep.NotFetched {
+			if i == shown {
+				fmt.Fprintf(out, "… and %d more\n", rep.Ledger.NotFetched-shown)
+				break
+			}
+			fmt.Fprintf(out, "not fetched: %s: %s: %s\n", r.ID, r.Reason, r.Detail)
+		}
+		if rep.Written {
+			fmt.Fprintln(out, "written:", f.out)
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, batch.ErrInterrupted):
+		return &exitError{code: exitInterrupted, err: err}
+	case errors.Is(err, batch.ErrJournal), errors.Is(err, context.Canceled):
+		return badConfig(err)
+	}
+	return failed(err)
+}

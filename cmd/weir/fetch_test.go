@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/batch"
+)
+
+// strictServer admits units requests in any window, by when they arrive, and refuses the others.
+type strictServer struct {
+	units  int
+	window time.Duration
+
+	mu       sync.Mutex
+	arrivals []time.Time
+	refused  int
+	served   map[string]int
+}
+
+func (s *strictServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	recent := 0
+	for _, at := range s.arrivals {
+		if now.Sub(at) < s.window {
+			recent++
+		}
+	}
+	if recent >= s.units {
+		s.refused++
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	s.arrivals = append(s.arrivals, now)
+	if s.served == nil {
+		s.served = map[string]int{}
+	}
+	s.served[r.URL.Path]++
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"path": %q}`, r.URL.Path)
+}
+
+// weirIn runs weir with arguments and returns its exit code and what it printed.
+func weirIn(ctx context.Context, stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(ctx, args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestFetchStaysInsideTheLimit(t *testing.T) {
+	s := &strictServer{units: 5, window: 300 * time.Millisecond}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	dir := t.TempDir()
+	out, report := filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "report.json")
+	items := "# the list\n"
+	for i := range 17 {
+		items += fmt.Sprintf("item-%d  # number %d\n", i, i)
+	}
+	code, stdout, stderr := weirIn(t.Context(), items, "fetch", "--url", server.URL+"/v1/{id}", "--rate", "5/300ms", "--workers", "6",
+		"--items", "-", "--out", out, "--report", report)
+	if code != exitOK || stderr != "" {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if s.refused != 0 || len(s.served) != 17 {
+		t.Errorf("%d refused, %d served", s.refused, len(s.served))
+	}
+	if !strings.Contains(stdout, "17 items: 17 changed, 0 same, 0 not modified, 0 unknown upstream, 0 not fetched; 17 requests, 0 refused") {
+		t.Errorf("printed %q", stdout)
+	}
+	var rep batch.Report
+	b, _ := os.ReadFile(report)
+	if err := json.Unmarshal(b, &rep); err != nil || rep.Ledger.Requests != 17 || !rep.Written {
+		t.Errorf("report %s: %v", b, err)
+	}
+	code, stdout, _ = weirIn(t.Context(), items, "fetch", "--url", server.URL+"/v1/{id}", "--rate", "5/300ms", "--items", "-", "--out", out)
+	if code != exitOK || !strings.Contains(stdout, "17 same") {
+		t.Errorf("the second time: exit %d, %s", code, stdout)
+	}
+}
+
+func TestFetchVerdict(t *testing.T) {
+	var down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.URL.Path == "/b" {
+			w.WriteHeader(http.StatusNotImplemented)
+			return
+		}
+		fmt.Fprintf(w, `{"at": %d}`, time.Now().UnixNano())
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	args := []string{"fetch", "--url", server.URL + "/{id}", "--expect-json=false", "--out", out, "a", "b", "c"}
+	if code, stdout, stderr := weirIn(t.Context(), "", args...); code != exitOK {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	before, _ := os.ReadFile(out)
+	down.Store(true)
+	code, stdout, stderr := weirIn(t.Context(), "", args...)
+	if code != exitFailure || !strings.Contains(stderr, "1 items not fetched for other reasons, over 0") || !strings.Contains(stdout, "not fetched: b: server: 501 Not Implemented") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) {
+		t.Error("the results have changed")
+	}
+	if code, _, stderr := weirIn(t.Context(), "", args...); code != exitUsage || !strings.Contains(stderr, "resume") {
+		t.Errorf("beside a journal: exit %d, %s", code, stderr)
+	}
+	down.Store(false)
+	if code, stdout, stderr := weirIn(t.Context(), "", append(args, "--resume")...); code != exitOK || !strings.Contains(stdout, "3 changed") {
+		t.Errorf("resumed: exit %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+func TestFetchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var seen atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if seen.Add(1) == 3 {
+			cancel()
+		}
+		fmt.Fprint(w, `{}`)
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	args := []string{"fetch", "--url", server.URL + "/{id}", "--out", out, "--workers", "1", "a", "b", "c", "d", "e"}
+	code, stdout, stderr := weirIn(ctx, "", args...)
+	if code != exitInterrupted || !strings.Contains(stderr, "can be resumed") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("an interrupted run has written results")
+	}
+	if code, stdout, stderr := weirIn(t.Context(), "", append(args, "--resume")...); code != exitOK || !strings.Contains(stdout, "5 changed") {
+		t.Errorf("resumed: exit %d\n%s%s", code, stdout, stderr)
+	}
+	if n := seen.Load(); n > 6 { // the third was under way when it was stopped
+		t.Errorf("%d requests for 5 items", n)
+	}
+}
+
+func TestFetchKeepsSecrets(t *testing.T) {
+	const secret = "s3cr3t-value"
+	t.Setenv("WEIR_TEST_TOKEN", secret)
+	file := filepath.Join(t.TempDir(), "key")
+	os.WriteFile(file, []byte(secret+"\n"), 0o600)
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"), r.Header.Get("apiKey"))
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", server.URL+"/{id}", "--out", filepath.Join(dir, "out"), "--report", filepath.Join(dir, "report"),
+		"--header", "Authorization: env:WEIR_TEST_TOKEN", "--header", "apiKey: file:"+file, "a")
+	if code != exitFailure || len(got) < 2 || got[0] != secret || got[1] != secret {
+		t.Errorf("exit %d, sent %q", code, got)
+	}
+	all := stdout + stderr
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		b, _ := os.ReadFile(filepath.Join(dir, f.Name()))
+		all += string(b)
+	}
+	if strings.Contains(all, secret) {
+		t.Errorf("the secret is in what was printed or written:\n%s", all)
+	}
+}
+
+func TestFetchPlanAndUsage(t *testing.T) {
+	code, stdout, _ := weirIn(t.Context(), strings.Repeat("x\n", 1), "fetch", "--url", "http://127.0.0.1:1/{id}", "--rate", "5/30s", "--plan", "--json", "--workers", "6", "--items", "-")
+	var plan struct {
+		Bound float64 `json:"bound_seconds"`
+	}
+	if code != exitOK || json.Unmarshal([]byte(stdout), &plan) != nil || plan.Bound != 1 {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	for want, args := range map[string][]string{
+		"needs {id}":             {"--url", "http://host/", "a"},
+		"want http:// or":        {"--url", "host/{id}", "a"},
+		"no items":               {"--url", "http://host/{id}"},
+		"the period's unit":      {"--url", "http://host/{id}", "--rate", "7/fortnight", "a"},
+		"none of github, nvd":    {"--url", "http://host/{id}", "--profile", "acme", "a"},
+		"want 1 or more":         {"--url", "http://host/{id}", "--workers", "0", "a"},
+		"the form is":            {"--url", "http://host/{id}", "--header", "secret", "a"},
+		"the environment has no": {"--url", "http://host/{id}", "--header", "X: env:WEIR_TEST_NOWHERE", "a"},
+		"no such file":           {"--url", "http://host/{id}", "--items", "nowhere.txt"},
+		"--store":                {"--url", "http://host/{id}", "--store", "http://host", "a"},
+	} {
+		code, stdout, stderr := weirIn(t.Context(), "", append([]string{"fetch"}, args...)...)
+		if code != exitUsage || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%v: exit %d, %q; want 2 and %q", args, code, stderr, want)
+		}
+	}
+}
