@@ -133,6 +133,7 @@ func (x *exchange) admit() bool {
 	if err != nil {
 		if ctx.Err() != nil {
 			x.abandon()
+			return false
 		}
 		x.g.metrics.errors.Inc()
 		x.g.log.Error("store failed", "err", err, "route", rt.name)
@@ -250,10 +251,12 @@ func (x *exchange) answer(status int) {
 	}
 }
 
-// abandon ends the request of a client that has left. Returning would answer it with an empty 200.
+// abandon ends the request of a client that has left. Returning would have a server answer it with an empty 200.
 func (x *exchange) abandon() {
 	x.status = statusClientGone
-	panic(http.ErrAbortHandler)
+	if x.r.Context().Value(http.ServerContextKey) != nil {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // unavailable answers for an upstream that was not asked.
@@ -279,6 +282,7 @@ func (x *exchange) failed(req *http.Request, err error) {
 	case x.r.Context().Err() != nil:
 		x.g.log.Debug("client left", "route", x.route.name)
 		x.abandon()
+		return
 	case clientGone(req):
 		writeProblem(x, http.StatusBadRequest, "the body of the request could not be read")
 		return

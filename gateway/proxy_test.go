@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -527,4 +528,34 @@ type broken struct{}
 
 func (broken) Apply(context.Context, *weir.Tx) error {
 	return errors.New("dial tcp 10.9.8.7:6379: refused")
+}
+
+func TestLog(t *testing.T) {
+	for _, keys := range []bool{false, true} {
+		var log journal
+		opts := Options{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), LogKeys: keys}
+		_, url := start(t, everything(backend(t, hello), []*weir.Limit{perHour("client", 1)}, Charge{Limit: "client", Key: "ip"}), opts)
+		ask(t, "GET", url)
+		ask(t, "GET", url)
+		await(t, "both lines", func() bool { return log.has("request admitted") && log.has("request refused") })
+		for line := range strings.Lines(log.text.String()) {
+			var got struct {
+				Msg, Limit, Key, Route string
+				Cost, Status           int
+				Allowed                bool
+				Retry                  time.Duration `json:"retry_after"`
+			}
+			if err := json.Unmarshal([]byte(line), &got); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(got.Msg, "request ") {
+				continue
+			}
+			allowed := got.Msg == "request admitted"
+			if got.Limit != "client" || got.Cost != 1 || got.Route != "/" || got.Allowed != allowed ||
+				allowed != (got.Status == 200) || !allowed && got.Retry != time.Hour || (got.Key == "ip:127.0.0.1") != keys || got.Key == "" {
+				t.Errorf("log line %s", line)
+			}
+		}
+	}
 }

@@ -30,6 +30,7 @@ func (g *Gateway) Reload(cfg *Config) error {
 	}
 	g.site.Store(s)
 	g.metrics.reloads.WithLabelValues("applied").Inc()
+	g.logFindings(cfg)
 	for name, up := range old.upstreams {
 		if s.upstreams[name] != up {
 			up.closeIdle()

@@ -50,9 +50,17 @@ type Gateway struct {
 
 // Options are what a Gateway gets from its surroundings. The zero value is ready.
 type Options struct {
-	Logger  *slog.Logger  // nil is silent
-	LogKeys bool          // log the keys of refused requests as text; else as hashes, for they name people
-	Limiter *weir.Limiter // nil: one that keeps up to Config.MaxCells keys in memory
+	// Logger gets a line for each request that is refused (level Info) or admitted (Debug, a line a limit), with the
+	// fields limit, key, cost, allowed, retry_after, route and status as far as they apply; for failures of the store (Error) and of
+	// upstreams (Warn), with err and upstream; and for what happens to the Gateway itself. Nil is silent.
+	Logger *slog.Logger
+
+	// LogKeys writes keys as text. Otherwise they are hashed, for they name people; the same key has the same hash until the
+	// process ends.
+	LogKeys bool
+
+	// Limiter decides. Nil means one that keeps up to Config.MaxCells keys in memory.
+	Limiter *weir.Limiter
 }
 
 // New is a Gateway that runs on cfg. It opens nothing but the files that cfg names, and starts nothing. The error is a
@@ -77,7 +85,15 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.site.Store(s)
+	g.logFindings(cfg)
 	return g, nil
+}
+
+// logFindings warns of what is probably a mistake.
+func (g *Gateway) logFindings(cfg *Config) {
+	for _, f := range Lint(cfg) {
+		g.log.Warn("probably a mistake in the configuration", "severity", f.Severity, "line", f.Line, "field", f.Field, "fault", f.Fault, "fix", f.Fix)
+	}
 }
 
 // Handler is the proxy itself, without listeners.

@@ -91,7 +91,7 @@ routes: [{pattern: /, limits: [{limit: client}]}]
 			if c := <-code; c != exitOK {
 				t.Errorf("exit code %d:\n%s", c, &stderr)
 			}
-			if log := stderr.String(); !strings.Contains(log, "request refused") || strings.Contains(log, "127.0.0.1:") {
+			if log := stderr.String(); !strings.Contains(log, "request refused") || strings.Contains(log, "ip:127") {
 				t.Errorf("log:\n%s", log)
 			}
 		})
