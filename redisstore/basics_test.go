@@ -68,10 +68,10 @@ func TestKeysTellNothingAndEnd(t *testing.T) {
 	if want := 7*4 + 3 + 7; len(names) != want {
 		t.Errorf("%d keys, want %d", len(names), want)
 	}
-	form := regexp.MustCompile(`^shop:[0-9a-f]{32}$`)
+	form := regexp.MustCompile(`^shop:\{weir\}[0-9a-f]{32}$`)
 	for _, name := range names {
 		if !form.MatchString(name) {
-			t.Errorf("key %q, want shop: and 32 hexadecimal digits", name)
+			t.Errorf("key %q, want shop:{weir} and 32 hexadecimal digits", name)
 		}
 		if ttl := do(t, client, "PTTL", name).(int64); ttl < 0 || ttl > 3_602_000 {
 			t.Errorf("key %s ends in %d ms", name, ttl)

@@ -84,7 +84,7 @@ func (s *Store) ask(tx *weir.Tx) (*ask, error) {
 		r := s.rules.get(c, func(c *weir.TxCharge) *rule { return s.names.rule(s.tag(c.Limit), c) })
 		if i == 0 {
 			a.tag = r.tag
-		} else if s.cluster && r.tag != a.tag && slot(r.tag) != slot(a.tag) {
+		} else if r.tag != a.tag && s.clustered() && slot(r.tag) != slot(a.tag) {
 			first := tx.Charges[0].Limit
 			err := crossSlot(first, c.Limit, a.tag, r.tag)
 			a.free()
@@ -256,8 +256,11 @@ func (s *Store) eval(batch []*ask) (string, error) {
 		reply, err = s.Client.Do(ctx, args...)
 	}
 	if err != nil {
-		if strings.Contains(err.Error(), "OOM command not allowed") {
+		switch text := err.Error(); {
+		case strings.Contains(text, "OOM command not allowed"):
 			return "", ErrFull
+		case strings.Contains(text, "CROSSSLOT"):
+			return "", fmt.Errorf("weir: redis: %w of the Cluster", ErrCrossSlot)
 		}
 		return "", fmt.Errorf("weir: redis: %w", err)
 	}

@@ -62,11 +62,9 @@ func (n *namer) name(tag string, parts ...string) string {
 	sum := mac.Sum(buf[:0])
 	name := make([]byte, 0, len(n.prefix)+len(tag)+2+32)
 	name = append(name, n.prefix...)
-	if tag != "" {
-		name = append(name, '{')
-		name = append(name, tag...)
-		name = append(name, '}')
-	}
+	name = append(name, '{')
+	name = append(name, tag...)
+	name = append(name, '}')
 	name = hex.AppendEncode(name, sum[:16])
 	n.macs.Put(mac)
 	return string(name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +97,11 @@ func (c *Conn) Do(ctx context.Context, args ...string) (any, error) {
 		if err != nil || n < 0 || n > len(args)-3 {
 			return nil, fmt.Errorf("%s with %q keys", args[0], args[2])
 		}
-		cmd = cmd.Args(args[1:3]...).Keys(args[3 : 3+n]...).Args(args[3+n:]...)
+		keys := args[3 : 3+n]
+		if client.Mode() == rueidis.ClientModeCluster && !oneTag(keys) {
+			return nil, errors.New("CROSSSLOT Keys in request don't hash to the same slot")
+		}
+		cmd = cmd.Args(args[1:3]...).Keys(keys...).Args(args[3+n:]...)
 	} else {
 		cmd = cmd.Args(args[1:]...)
 	}
@@ -190,4 +195,19 @@ func (c *Conn) attempt(done chan struct{}) {
 	if closed && client != nil {
 		client.Close()
 	}
+}
+
+// oneTag reports whether the keys, which all have a hash tag, are in one slot.
+func oneTag(keys []string) bool {
+	tag := func(key string) string {
+		_, key, _ = strings.Cut(key, "{")
+		key, _, _ = strings.Cut(key, "}")
+		return key
+	}
+	for _, k := range keys {
+		if a, b := tag(keys[0]), tag(k); a != b && slot(a) != slot(b) {
+			return false
+		}
+	}
+	return true
 }

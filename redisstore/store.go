@@ -73,13 +73,10 @@ type Store struct {
 	// can read the keys cannot find out by trying whose they are. Stores that share limits have the same.
 	Secret []byte
 
-	// Tag, if not nil, is the hash tag of a limit's keys: {tag}. In a Cluster limits with one tag are in one slot, and
-	// only they can be decided together. Nil and "" mean {weir} in a Cluster and no tag otherwise. It
-	// must give the same for the same limit every time, without braces.
+	// Tag, if not nil, is the hash tag of a limit's keys, {tag}, without the braces; nil and "" mean "weir". All keys of one
+	// tag are in one slot of a Cluster, so on one of its nodes, and only limits in one slot can be decided together. It must
+	// give the same for the same limit every time.
 	Tag func(*weir.Limit) string
-
-	// Cluster says that Client speaks to a Redis Cluster. Open's Client knows by itself.
-	Cluster bool
 
 	// Timeout is how long Apply waits for an answer; zero means 50 ms, negative as long as the context says.
 	Timeout time.Duration
@@ -95,12 +92,11 @@ type Store struct {
 	// script.
 	Now func() time.Time
 
-	script  *script // nil: decideScript
-	once    sync.Once
-	names   *namer
-	rules   rules
-	grace   string
-	cluster bool
+	script *script // nil: decideScript
+	once   sync.Once
+	names  *namer
+	rules  rules
+	grace  string
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by hash tag
@@ -135,23 +131,23 @@ func (s *Store) init() {
 			grace = defaultGrace
 		}
 		s.grace = fmt.Sprint(grace.Milliseconds())
-		s.cluster = s.Cluster
-		if c, ok := s.Client.(interface{ Cluster() bool }); ok && c.Cluster() {
-			s.cluster = true
-		}
 		s.lanes = map[string]*lane{}
 	})
 }
 
 func (s *Store) tag(l *weir.Limit) string {
-	var tag string
 	if s.Tag != nil {
-		tag = s.Tag(l)
+		if tag := s.Tag(l); tag != "" {
+			return tag
+		}
 	}
-	if tag == "" && s.cluster {
-		tag = "weir"
-	}
-	return tag
+	return "weir"
+}
+
+// clustered reports whether keys in different slots are in different places.
+func (s *Store) clustered() bool {
+	c, ok := s.Client.(interface{ Cluster() bool })
+	return ok && c.Cluster()
 }
 
 // Apply implements weir.Store. When Redis does not answer within Timeout or before ctx ends, whichever is earlier, the error wraps
@@ -201,13 +197,12 @@ func (s *Store) wait(ctx context.Context, l *lane, a *ask) error {
 	}
 }
 
-// CheckSlots says whether the limits can be decided together: in a Cluster, whether they have one hash tag. Call it at
-// start for the limits of each kind of request.
+// CheckSlots says whether a Cluster can decide the limits together: whether their hash tags have one slot. Call it at start for
+// the limits of each kind of request, if Redis is a Cluster ([Conn.Cluster]). The error wraps ErrCrossSlot.
 func (s *Store) CheckSlots(limits ...*weir.Limit) error {
-	s.init()
 	for _, l := range limits {
-		if s.cluster && slot(s.tag(l)) != slot(s.tag(limits[0])) {
-			return crossSlot(limits[0], l, s.tag(limits[0]), s.tag(l))
+		if a, b := s.tag(limits[0]), s.tag(l); slot(a) != slot(b) {
+			return crossSlot(limits[0], l, a, b)
 		}
 	}
 	return nil
