@@ -4,8 +4,10 @@
 //	go run ./cmd/stalls [-keys 10000000] [-peer-keys 1000000] [-quick]
 //
 // One goroutine brings new keys as fast as the store takes them; another asks for a few keys of its own and
-// writes down how long each ask takes. Beside them, a third does nothing but measure how long the machine itself
-// holds up a loop: no figure below that one says anything about a store.
+// writes down how long each ask takes. The row of no store at all says how long the machine itself
+// holds up a loop. What a wait is made of: lock is all the time, added up, for which callers waited for a lock
+// of the store, so that no single one waited longer; sched is the longest that a goroutine was ready and had to wait for a
+// processor, which on few processors is most of what is seen, and none of the store's doing.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -33,13 +36,13 @@ func main() {
 	if *quick {
 		*keys, *peerKeys = *keys/10, *peerKeys/10
 	}
-	fmt.Printf("%-22s %-6s %10s %10s %10s %10s %12s\n", "store", "phase", "keys", "asks", "p99.9", "longest", "took")
+	fmt.Printf("%-22s %-6s %10s %10s %10s %10s %8s %10s %10s %10s\n", "store", "phase", "keys", "asks", "p99.9", "longest", "> 5 ms", "lock", "sched", "took")
 	runs := []struct {
 		name string
 		keys int
 		open func() store
 	}{
-		{"none (the machine)", *peerKeys, func() store { return store{take: func(string) {}} }},
+		{"none (the machine)", 10 * *keys, func() store { return store{take: func(string) {}} }},
 		{"weir token-bucket", *keys, openWeir},
 		{"weir token-bucket", *peerKeys, openWeir},
 		{"sethvargo", *peerKeys, openSethvargo},
@@ -112,9 +115,10 @@ func openTollbooth() store {
 
 // watched is how long asks took while something was going on.
 type watched struct {
-	asks      int
-	p999, max time.Duration
-	took      time.Duration // the whole
+	asks, long  int // long is how many of them took over 5 ms
+	p999, max   time.Duration
+	lock, sched time.Duration
+	took        time.Duration // the whole
 }
 
 // watch asks for keys of its own while work runs.
@@ -125,11 +129,16 @@ func watch(s store, work func()) watched {
 		took := make([]time.Duration, 0, 1<<22)
 		own := []string{"own:1", "own:2", "own:3", "own:4", "own:5", "own:6", "own:7", "own:8"}
 		var longest time.Duration
+		asks, long := 0, 0
 		for i := 0; !done.Load(); i++ {
 			began := time.Now()
 			s.take(own[i%len(own)])
 			t := time.Since(began)
 			longest = max(longest, t)
+			asks++
+			if t > 5*time.Millisecond {
+				long++
+			}
 			if len(took) < cap(took) {
 				took = append(took, t)
 			} else {
@@ -137,20 +146,40 @@ func watch(s store, work func()) watched {
 			}
 		}
 		slices.Sort(took)
-		w := watched{asks: len(took), max: longest}
+		w := watched{asks: asks, long: long, max: longest}
 		if len(took) > 0 {
 			w.p999 = took[len(took)*999/1000]
 		}
 		result <- w
 	}()
+	before := readMetrics()
 	began := time.Now()
 	work()
 	done.Store(true)
 	w := <-result
 	w.took = time.Since(began)
+	after := readMetrics()
+	w.lock = seconds(after[0].Value.Float64() - before[0].Value.Float64())
+	was, is := before[1].Value.Float64Histogram(), after[1].Value.Float64Histogram()
+	for i := range is.Counts {
+		if is.Counts[i] > was.Counts[i] {
+			w.sched = seconds(is.Buckets[i])
+		}
+	}
 	return w
 }
 
+func readMetrics() []metrics.Sample {
+	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}, {Name: "/sched/latencies:seconds"}}
+	metrics.Read(s)
+	if h := s[1].Value.Float64Histogram(); h != nil { // which Read may use again
+		s[1].Value.Float64Histogram().Counts = slices.Clone(h.Counts)
+	}
+	return s
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 func report(name, phase string, keys int, w watched) {
-	fmt.Printf("%-22s %-6s %10d %10d %10v %10v %12v\n", name, phase, keys, w.asks, w.p999.Round(time.Microsecond/10), w.max.Round(time.Microsecond), w.took.Round(time.Millisecond))
+	fmt.Printf("%-22s %-6s %10d %10d %10v %10v %8d %10v %10v %10v\n", name, phase, keys, w.asks, w.p999.Round(time.Microsecond/10), w.max.Round(time.Microsecond), w.long, w.lock.Round(time.Microsecond), w.sched.Round(time.Microsecond), w.took.Round(time.Millisecond))
 }
