@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 // onlyIn names the packages that may import a third-party module: one, where that is possible.
 var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":            {"cmd/weir"},
-	"github.com/goccy/go-yaml":          {"gateway"},
+	"github.com/goccy/go-yaml":          {"gateway", "traffic"},
 	"github.com/golang-jwt/jwt":         {"gateway"},
 	"github.com/fsnotify/fsnotify":      {"gateway"},
 	"github.com/prometheus":             {"gateway"},
