@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/redisstore"
 )
 
 // Config is a weir.yaml. The zero value of every field is its default.
@@ -14,14 +15,42 @@ type Config struct {
 	Clients   Clients              `yaml:"clients"`   // who a request is from, by address
 	Identity  Identity             `yaml:"identity"`  // who it is from, by credential
 	Upstreams map[string]*Upstream `yaml:"upstreams"` // by name; a route with none named takes the only one
-	Limits    []*weir.Limit        `yaml:"limits"`    //
+	Limits    []*Limit             `yaml:"limits"`    //
 	Defaults  []Charge             `yaml:"defaults"`  // charged on every route, before the route's own
 	Routes    []*Route             `yaml:"routes"`    // a request that matches none gets 404, after the defaults are charged
 	Headers   string               `yaml:"headers"`   // draft (default), draft-07, draft-06, legacy, none
 	Shutdown  time.Duration        `yaml:"shutdown"`  // how long open requests may take after SIGTERM; 0: 30s
 	MaxCells  int                  `yaml:"max_cells"` // keys that memory keeps; 0: 16,777,216
+	Store     string               `yaml:"store"`     // memory (default), or a Redis that instances share: redis://host:6379/0, rediss://…, unix:///path
+	OnError   redisstore.Policy    `yaml:"on_error"`  // while that Redis does not answer: local (default), allow, deny
+	Replicas  int                  `yaml:"replicas"`  // instances that share it; 0: 1
+	Redis     Redis                `yaml:"redis"`     // more on that Redis
 
 	src *source // where its values were written; nil if they were not
+}
+
+// Limit is a limit, and where it is counted.
+type Limit struct {
+	weir.Limit `yaml:",inline"`
+
+	Store   string             `yaml:"store"`    // memory: by each instance for itself; redis: together. Empty: redis where the configuration has one
+	OnError *redisstore.Policy `yaml:"on_error"` // instead of the configuration's
+}
+
+// Limits are limits in the form of a Config, each counted where the Config says.
+func Limits(limits ...*weir.Limit) []*Limit {
+	var all []*Limit
+	for _, l := range limits {
+		all = append(all, &Limit{Limit: *l})
+	}
+	return all
+}
+
+// Redis is how a shared store is used.
+type Redis struct {
+	Timeout    time.Duration `yaml:"timeout"`     // for a decision; 0: 50ms
+	Prefix     string        `yaml:"prefix"`      // of all keys; empty: weir:
+	SecretFile string        `yaml:"secret_file"` // keys the hashes that stand for clients; the same on all instances
 }
 
 // Listener is an address that clients connect to.

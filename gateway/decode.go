@@ -465,7 +465,12 @@ func (d *decoder) unknown(key ast.Node, t reflect.Type, field string, given map[
 // fieldOf is the field of a struct by its name in YAML.
 func fieldOf(v reflect.Value, name string) (reflect.Value, bool) {
 	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && yamlName(f) == name {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			if in, ok := fieldOf(v.Field(i), name); ok {
+				return in, true
+			}
+		} else if f.IsExported() && yamlName(f) == name {
 			return v.Field(i), true
 		}
 	}
@@ -475,7 +480,9 @@ func fieldOf(v reflect.Value, name string) (reflect.Value, bool) {
 func fieldNames(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() {
+		if f := t.Field(i); f.Anonymous {
+			names = append(names, fieldNames(f.Type)...)
+		} else if f.IsExported() {
 			names = append(names, yamlName(f))
 		}
 	}

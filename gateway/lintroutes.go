@@ -72,7 +72,7 @@ func (l *linter) limits() {
 		field := item("limits", i)
 		var uses []charged
 		for _, c := range every {
-			if c.limit == limit {
+			if c.limit == &limit.Limit {
 				uses = append(uses, c)
 			}
 		}
@@ -86,7 +86,7 @@ func (l *linter) limits() {
 				"%d units that only high priority may take, and no charge has it", limit.Headroom)
 		}
 		if slices.ContainsFunc(uses, func(c charged) bool { return !c.by(KeyGlobal) }) {
-			l.memory(field, limit)
+			l.memory(field, &limit.Limit)
 		}
 	}
 	for _, c := range every {

@@ -48,7 +48,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"two documents", valid + "---\n" + valid, []string{
 			`weir.yaml:8:1: a second document; a configuration is one`}},
 		{"a list", "- a\n", []string{
-			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown and max_cells`}},
+			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown, max_cells, store and 3 more`}},
 		{"not text", valid + "headers: \"\x00\"\n", []string{
 			`weir.yaml:7:1: the character '\x00', which is no text`}},
 		{"not UTF-8", valid + "headers: \xff\n", []string{
@@ -264,10 +264,10 @@ max_cells: 1000
 		Clients:   Clients{TrustedProxies: []string{"10.0.0.0/8", "192.0.2.1", "unix"}, Header: "X-Real-IP", IPv6Prefix: 56, TrustEverybody: true},
 		Identity:  Identity{Header: &TrustHeader{Name: "X-User"}},
 		Upstreams: map[string]*Upstream{"a": upstream(), "b": upstream()},
-		Limits: []*weir.Limit{
-			{Name: "x", Rate: weir.Rate{Units: 5, Period: 30 * time.Second}, Burst: 9, Algorithm: weir.GCRA, Headroom: 2, Shadow: true},
-			{Name: "1", Rate: weir.Rate{Units: 10, Period: time.Second}},
-		},
+		Limits: Limits(
+			&weir.Limit{Name: "x", Rate: weir.Rate{Units: 5, Period: 30 * time.Second}, Burst: 9, Algorithm: weir.GCRA, Headroom: 2, Shadow: true},
+			&weir.Limit{Name: "1", Rate: weir.Rate{Units: 10, Period: time.Second}},
+		),
 		Defaults: []Charge{{Limit: "x", Key: "global"}},
 		Routes: []*Route{{
 			Pattern: "GET example.com/{id}", Upstream: "b", Timeout: 250 * time.Millisecond, Exempt: true,
@@ -310,7 +310,7 @@ max_cells: 1000
 func TestAConfigurationBuiltInGoIsCheckedAlike(t *testing.T) {
 	c := &Config{
 		Upstreams: map[string]*Upstream{"main": nil},
-		Limits:    []*weir.Limit{nil, {Name: "a", Algorithm: 99, Rate: weir.Rate{Units: 1, Period: time.Second}}},
+		Limits:    []*Limit{nil, {Limit: weir.Limit{Name: "a", Algorithm: 99, Rate: weir.Rate{Units: 1, Period: time.Second}}}},
 		Routes:    []*Route{nil, {Pattern: "/", Limits: []Charge{{Limit: "a", Priority: 7, Cost: math.MaxInt64}}}},
 	}
 	want := `limits[0]: nothing in it; it takes at least name and rate

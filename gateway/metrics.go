@@ -64,7 +64,45 @@ func newMetrics(g *Gateway) *metrics {
 			}, func() float64 { return float64(g.memory.Stats().Overflowed) }),
 		)
 	}
+	if g.stores != nil && g.stores.guard != nil {
+		m.registry.MustRegister(&sharedStore{g.stores})
+	}
 	return m
+}
+
+// sharedStore collects how decisions that belong into the shared store were made.
+type sharedStore struct{ s *stores }
+
+var (
+	storeDecisionsDesc = prometheus.NewDesc("weir_store_decisions_total",
+		"Decisions on shared limits by who made them: shared, local, allowed by nobody, denied.", []string{"by"}, nil)
+	storeDownDesc = prometheus.NewDesc("weir_store_down",
+		"1 while the shared store is not asked, because it failed.", nil, nil)
+	storeOutagesDesc = prometheus.NewDesc("weir_store_outages_total",
+		"How often the shared store was left alone.", nil, nil)
+	storeCallsDesc = prometheus.NewDesc("weir_store_calls_total",
+		"Calls of the script; several decisions can share one.", nil, nil)
+)
+
+func (c *sharedStore) Describe(ch chan<- *prometheus.Desc) {
+	ch <- storeDecisionsDesc
+	ch <- storeDownDesc
+	ch <- storeOutagesDesc
+	ch <- storeCallsDesc
+}
+
+func (c *sharedStore) Collect(ch chan<- prometheus.Metric) {
+	g := c.s.guard.Stats()
+	for by, n := range map[string]int64{"shared": g.Shared, "local": g.Local, "allowed": g.Allowed, "denied": g.Denied} {
+		ch <- prometheus.MustNewConstMetric(storeDecisionsDesc, prometheus.CounterValue, float64(n), by)
+	}
+	down := 0.0
+	if g.Down {
+		down = 1
+	}
+	ch <- prometheus.MustNewConstMetric(storeDownDesc, prometheus.GaugeValue, down)
+	ch <- prometheus.MustNewConstMetric(storeOutagesDesc, prometheus.CounterValue, float64(g.Outages))
+	ch <- prometheus.MustNewConstMetric(storeCallsDesc, prometheus.CounterValue, float64(c.s.redis.Stats().Calls))
 }
 
 func (m *metrics) handler() http.Handler {

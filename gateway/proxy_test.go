@@ -35,7 +35,7 @@ func everything(upstream string, limits []*weir.Limit, charges ...Charge) *Confi
 		Listen:    []Listener{{Address: "127.0.0.1:0"}},
 		Admin:     Admin{Address: adminOff},
 		Upstreams: map[string]*Upstream{"main": {URL: upstream}},
-		Limits:    limits,
+		Limits:    Limits(limits...),
 		Routes:    []*Route{{Pattern: "/", Limits: charges}},
 	}
 }

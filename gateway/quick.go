@@ -34,7 +34,7 @@ func Quick(upstream string, limits []string, listen string) (*Config, error) {
 		case c.Limit(l.Name) != nil:
 			ps = append(ps, Problem{Field: "--limit", Text: fmt.Sprintf("%s: a second limit called %s", quoted(text), quoted(l.Name))})
 		default:
-			c.Limits = append(c.Limits, l)
+			c.Limits = append(c.Limits, &Limit{Limit: *l})
 			route.Limits = append(route.Limits, Charge{Limit: l.Name, Key: key})
 		}
 	}

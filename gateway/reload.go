@@ -17,7 +17,7 @@ import (
 
 // Reload puts cfg in force, whole or not at all. Requests under way end under the configuration they began with. What
 // keys have spent stays with limits of the same name, whatever their numbers are now, and so do the connections and breakers of
-// upstreams that have not changed. It also reads the files anew that cfg names. Listeners, the admin address and MaxCells cannot
+// upstreams that have not changed. It also reads the files anew that cfg names. Listeners, the admin address, MaxCells and the store cannot
 // change while running: a Config in which they do is refused. The error is a *ConfigError.
 func (g *Gateway) Reload(cfg *Config) error {
 	g.reloadMu.Lock()
@@ -54,6 +54,9 @@ func (g *Gateway) reload(cfg *Config, old *site) (*site, error) {
 	}
 	if cfg.MaxCells != old.config.MaxCells {
 		return nil, needsRestart("max_cells")
+	}
+	if cfg.Store != old.config.Store || cfg.Redis != old.config.Redis || cfg.Replicas != old.config.Replicas {
+		return nil, needsRestart("store")
 	}
 	return g.compile(cfg, old)
 }

@@ -22,6 +22,7 @@ import (
 type site struct {
 	config    *Config
 	limits    map[string]*weir.Limit
+	confs     map[string]*Limit
 	upstreams map[string]*upstream
 	routes    map[string]*route // by the pattern in mux
 	mux       *http.ServeMux    // of *route, to match only
@@ -74,6 +75,7 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 	s := &site{
 		config:    cfg,
 		limits:    make(map[string]*weir.Limit),
+		confs:     make(map[string]*Limit),
 		upstreams: make(map[string]*upstream),
 		routes:    make(map[string]*route),
 		mux:       http.NewServeMux(),
@@ -109,7 +111,7 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		s.token = &sum
 	}
 	for _, l := range cfg.Limits {
-		s.limits[l.Name] = l
+		s.limits[l.Name], s.confs[l.Name] = &l.Limit, l
 	}
 	for _, name := range sortedKeys(cfg.Upstreams) {
 		conf := cfg.Upstreams[name]

@@ -37,6 +37,7 @@ type Gateway struct {
 	logKeys bool
 	limiter *weir.Limiter
 	memory  *weir.Memory // what the limiter runs on; nil if it is another Store
+	stores  *stores      // of the configuration; nil if the limiter is another's
 	metrics *metrics
 
 	site     atomic.Pointer[site] // what the configuration in force says
@@ -70,16 +71,20 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
 	if g.limiter == nil {
-		g.memory = &weir.Memory{MaxCells: cfg.MaxCells}
-		g.limiter = &weir.Limiter{Store: g.memory}
+		var err error
+		if g.stores, err = g.openStores(cfg); err != nil {
+			return nil, err
+		}
+		g.memory = g.stores.memory
+		g.limiter = g.stores.limiter()
 	} else if m, ok := g.limiter.Store.(*weir.Memory); ok {
 		g.memory = m
 	}
 	g.metrics = newMetrics(g)
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
 	s, err := g.compile(cfg, nil)
 	if err != nil {
 		return nil, err
@@ -325,6 +330,9 @@ func (g *Gateway) shutdown(cutOff context.CancelFunc) {
 	defer g.reloadMu.Unlock()
 	for _, up := range g.site.Load().upstreams {
 		up.closeIdle()
+	}
+	if g.stores != nil && g.stores.conn != nil {
+		g.stores.conn.Close()
 	}
 }
 

@@ -361,7 +361,8 @@ func (k *checker) limits() {
 			k.add(field, "nothing in it; it takes at least name and rate")
 			continue
 		}
-		k.limit(field, l)
+		k.limit(field, &l.Limit)
+		k.limitStore(field, l)
 		if l.Name == "" {
 			continue
 		}
@@ -413,6 +414,7 @@ func (k *checker) rest() {
 	}
 	k.positive("shutdown", k.c.Shutdown)
 	k.count("max_cells", k.c.MaxCells)
+	k.store()
 }
 
 // positive refuses a negative time.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,7 +97,7 @@ func spendable(l *weir.Limit, p weir.Priority) int64 {
 func (c *Config) Limit(name string) *weir.Limit {
 	for _, l := range c.Limits {
 		if l != nil && l.Name == name {
-			return l
+			return &l.Limit
 		}
 	}
 	return nil
@@ -131,6 +132,7 @@ func (k *checker) routes() {
 		}
 		k.routeUpstream(field, r)
 		k.charges(field+".limits", r.Limits)
+		k.splitRoute(field+".limits", append(slices.Clone(k.c.Defaults), r.Limits...))
 		if q := r.Queue; q != nil {
 			k.positive(field+".queue.wait", q.Wait)
 			k.count(field+".queue.length", q.Length)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +14,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var path string
-	var asJSON, strict bool
+	var asJSON, strict, connect bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration, and find what is probably a mistake in it",
@@ -24,11 +26,12 @@ Exit codes: 0 nothing found, or only warnings; 1 an error found, or with --stric
 		Example: "  weir check -c weir.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return check(cmd, path, asJSON, strict)
+			return check(cmd, path, asJSON, strict, connect)
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "weir.yaml", "the configuration `file`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the shared store for an answer")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings too")
 	return cmd
 }
@@ -48,12 +51,29 @@ type problemReport struct {
 	Text   string `json:"text"`
 }
 
-func check(cmd *cobra.Command, path string, asJSON, strict bool) error {
+// connectTo finds a shared store that cannot be used. weir serve would start all the same.
+func connectTo(ctx context.Context, config *gateway.Config) []gateway.Finding {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := config.Ping(ctx)
+	if err == nil {
+		return nil
+	}
+	return []gateway.Finding{{
+		Severity: gateway.SeverityError, Field: "store", Fault: err.Error(),
+		Fix: "start it, or see whether address, user and password are right; until then each limit goes by on_error",
+	}}
+}
+
+func check(cmd *cobra.Command, path string, asJSON, strict, connect bool) error {
 	report := checkReport{Problems: []problemReport{}, Findings: []gateway.Finding{}}
 	config, err := gateway.Load(path)
 	if err == nil {
 		report.Valid = true
 		report.Findings = append(report.Findings, gateway.Lint(config)...)
+		if connect {
+			report.Findings = append(report.Findings, connectTo(cmd.Context(), config)...)
+		}
 	}
 	if asJSON {
 		var wrong *gateway.ConfigError

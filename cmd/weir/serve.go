@@ -22,6 +22,8 @@ type serve struct {
 	limits   []string
 	listen   string
 	admin    string
+	store    string
+	replicas int
 
 	logFormat string
 	logLevel  string
@@ -52,6 +54,8 @@ SIGTERM and SIGINT stop it: open requests may end, for as long as the configurat
 	f.StringArrayVar(&s.limits, "limit", nil, "without a file: a `limit`, as 'client=100/m burst=20'; may be repeated")
 	f.StringVar(&s.listen, "listen", "", "without a file: the `address` to listen on (default :8080)")
 	f.StringVar(&s.admin, "admin", "", "without a file: the `address` for operators, or off (default 127.0.0.1:9090)")
+	f.StringVar(&s.store, "store", "", "without a file: a Redis `URL`, where limits are counted together with other instances")
+	f.IntVar(&s.replicas, "replicas", 0, "without a file: the `number` of instances that share the store (default 1)")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error; info has refused requests, debug all of them")
 	f.BoolVar(&s.logKeys, "log-keys", false, "log whom a refusal met as text, not as a hash")
@@ -98,10 +102,10 @@ func (s *serve) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // configuration is that of the file, or of the other flags.
 func (s *serve) configuration() (*gateway.Config, error) {
-	quick := s.upstream != "" || s.limits != nil || s.listen != "" || s.admin != ""
+	quick := s.upstream != "" || s.limits != nil || s.listen != "" || s.admin != "" || s.store != "" || s.replicas != 0
 	switch {
 	case s.config != "" && quick:
-		return nil, badUsage("serve: --upstream, --limit, --listen and --admin are for running without a file")
+		return nil, badUsage("serve: --upstream, --limit, --listen, --admin, --store and --replicas are for running without a file")
 	case s.config != "":
 		cfg, err := gateway.Load(s.config)
 		return cfg, badConfig(err)
@@ -112,7 +116,7 @@ func (s *serve) configuration() (*gateway.Config, error) {
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	cfg.Admin.Address = s.admin
+	cfg.Admin.Address, cfg.Store, cfg.Replicas = s.admin, s.store, s.replicas
 	return cfg, nil
 }
 

@@ -18,7 +18,7 @@ func (p plan) config(upstream string, limited bool) *gateway.Config {
 		return c
 	}
 	backend, client := p.limits()
-	c.Limits = []*weir.Limit{backend, client}
+	c.Limits = gateway.Limits(backend, client)
 	c.Defaults = []gateway.Charge{{Limit: client.Name, Key: "ip"}}
 	c.Routes[0].Limits = []gateway.Charge{{Limit: backend.Name, Key: "global", Priority: weir.High}}
 	c.Routes[1].Limits = []gateway.Charge{{Limit: backend.Name, Key: "global", Priority: weir.Low}}

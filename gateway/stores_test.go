@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/redisstore"
+)
+
+// redisServer is a real server of the test's own, on a Unix socket.
+type redisServer struct {
+	t   *testing.T
+	dir string
+	url string
+	cmd *exec.Cmd
+}
+
+func newRedis(t *testing.T) *redisServer {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("no redis-server on the PATH; install it to run this test")
+	}
+	dir, err := os.MkdirTemp("", "weir") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &redisServer{t: t, dir: dir, url: "unix://" + filepath.Join(dir, "redis.sock")}
+	t.Cleanup(func() {
+		r.kill()
+		os.RemoveAll(dir)
+	})
+	return r
+}
+
+func (r *redisServer) start() *redisServer {
+	r.t.Helper()
+	r.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", "redis.sock", "--dir", r.dir, "--save", "", "--appendonly", "no")
+	r.cmd.Dir = r.dir
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	cfg := &Config{Store: r.url}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := cfg.Ping(r.t.Context()); err == nil {
+			return r
+		} else if time.Now().After(deadline) {
+			r.t.Fatalf("redis-server does not answer: %v", err)
+		}
+	}
+}
+
+func (r *redisServer) kill() {
+	if r.cmd != nil {
+		r.cmd.Process.Kill()
+		r.cmd.Wait()
+		r.cmd = nil
+	}
+}
+
+// over is a gateway for everything, with limits counted in Redis.
+func (r *redisServer) over(url string, limits []*weir.Limit, charges ...Charge) *Config {
+	cfg := everything(url, limits, charges...)
+	cfg.Store = r.url
+	cfg.Redis.Timeout = 5 * time.Second // a busy machine is no outage
+	return cfg
+}
+
+// askAll asks n times and returns how often each status came.
+func askAll(t *testing.T, url string, n int) map[int]int {
+	t.Helper()
+	got := map[int]int{}
+	for range n {
+		resp, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		got[resp.StatusCode]++
+	}
+	return got
+}
+
+func TestTwoInstancesHoldOneLimit(t *testing.T) {
+	r := newRedis(t).start()
+	up := backend(t, hello)
+	limits := []*weir.Limit{perHour("all", 6), perHour("own", 5)}
+	cfg := func() *Config {
+		c := r.over(up, limits, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
+		c.Limits[1].Store = "memory"
+		return c
+	}
+	_, a := start(t, cfg(), Options{})
+	_, b := start(t, cfg(), Options{})
+	if got := askAll(t, a, 4); got[200] != 4 {
+		t.Errorf("the first instance: %v", got)
+	}
+	if got := askAll(t, b, 4); got[200] != 2 || got[429] != 2 {
+		t.Errorf("the second instance, of a limit of 6 together: %v", got)
+	}
+	g, _ := start(t, cfg(), Options{})
+	d, err := g.limiter.Peek(t.Context(), g.site.Load().limits["own"].For(""), g.site.Load().limits["all"].For(""))
+	if err != nil || d.Outcomes()[0].Remaining != 5 || d.Outcomes()[1].Remaining != 0 || d.Allowed || d.RetryAfter == 0 {
+		t.Errorf("both places in one answer: %+v, %v", d, err)
+	}
+}
+
+// TestARefusalInRedisLeavesNothingInMemory: what memory was charged is given back.
+func TestARefusalInRedisLeavesNothingInMemory(t *testing.T) {
+	r := newRedis(t).start()
+	window := &weir.Limit{Name: "own", Algorithm: weir.SlidingLog, Rate: weir.Rate{Units: 9, Period: time.Hour}}
+	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 2), window}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
+	cfg.Limits[1].Store = "memory"
+	g, url := start(t, cfg, Options{})
+	if got := askAll(t, url, 6); got[200] != 2 || got[429] != 4 {
+		t.Errorf("%v", got)
+	}
+	d, err := g.limiter.Peek(t.Context(), g.site.Load().limits["own"].For(""))
+	if err != nil || d.Outcomes()[0].Remaining != 7 {
+		t.Errorf("of 9, with 2 admitted, memory has %d left, %v", d.Outcomes()[0].Remaining, err)
+	}
+}
+
+// TestConcurrencyInMemoryBesideRedis: the unit comes back by its instant, which is memory's.
+func TestConcurrencyInMemoryBesideRedis(t *testing.T) {
+	r := newRedis(t).start()
+	open := &weir.Limit{Name: "open", Algorithm: weir.Concurrency, Rate: weir.Rate{Units: 1, Period: time.Hour}}
+	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 100), open}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "open", Key: "global"})
+	cfg.Limits[1].Store = "memory"
+	_, url := start(t, cfg, Options{})
+	if got := askAll(t, url, 10); got[200] != 10 {
+		t.Errorf("one after the other through a limit of one at once: %v", got)
+	}
+}
+
+func TestWithoutRedis(t *testing.T) {
+	up := backend(t, hello)
+	deny, allow := redisstore.Deny, redisstore.Allow
+	for _, c := range []struct {
+		name     string
+		onError  redisstore.Policy
+		own      *redisstore.Policy
+		replicas int
+		want     map[int]int
+	}{
+		{"local, one replica", redisstore.Local, nil, 0, map[int]int{200: 6, 429: 2}},
+		{"local, three replicas", redisstore.Local, nil, 3, map[int]int{200: 2, 429: 6}},
+		{"allow", redisstore.Allow, nil, 0, map[int]int{200: 8}},
+		{"deny", redisstore.Deny, nil, 0, map[int]int{503: 8}},
+		{"deny, but for this limit", redisstore.Deny, &allow, 0, map[int]int{200: 8}},
+		{"allow, but for this limit", redisstore.Allow, &deny, 0, map[int]int{503: 8}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRedis(t) // not started: a gateway starts without its Redis
+			cfg := r.over(up, []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"})
+			cfg.OnError, cfg.Limits[0].OnError, cfg.Replicas = c.onError, c.own, c.replicas
+			g, url := start(t, cfg, Options{})
+			got := askAll(t, url, 8)
+			for status, n := range c.want {
+				if got[status] != n {
+					t.Errorf("got %v, want %v", got, c.want)
+				}
+			}
+			if s := g.stores.guard.Stats(); !s.Down || s.Err == nil || s.Since.IsZero() {
+				t.Errorf("the guard says %+v", s)
+			}
+			if c.want[503] > 0 {
+				resp, err := http.Get(url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.Header.Get("Retry-After") == "" {
+					t.Error("503 without Retry-After")
+				}
+			}
+		})
+	}
+}
+
+// TestRedisComesBack kills the server under a running gateway and starts it again.
+func TestRedisComesBack(t *testing.T) {
+	r := newRedis(t).start()
+	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 1000)}, Charge{Limit: "all", Key: "global"})
+	g, url := start(t, cfg, Options{})
+	if got := askAll(t, url, 3); got[200] != 3 || g.stores.guard.Stats().Down {
+		t.Fatalf("%v, %+v", got, g.stores.guard.Stats())
+	}
+	r.kill()
+	if got := askAll(t, url, 20); got[200] != 20 {
+		t.Errorf("while Redis is dead: %v", got)
+	}
+	r.start()
+	for deadline := time.Now().Add(30 * time.Second); g.stores.guard.Stats().Down; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still down: %+v", g.stores.guard.Stats())
+		}
+		askAll(t, url, 1)
+	}
+	d, err := g.limiter.Peek(t.Context(), g.site.Load().limits["all"].For(""))
+	if err != nil || d.Outcomes()[0].Remaining > 980 {
+		t.Errorf("what was admitted meanwhile is not charged: %d left of 1000, %v", d.Outcomes()[0].Remaining, err)
+	}
+}
+
+func TestStoreConfiguration(t *testing.T) {
+	const head = "upstreams: {a: {url: \"http://127.0.0.1:1\"}}\nroutes: [{pattern: /, limits: [{limit: x}, {limit: y}]}]\n"
+	for want, text := range map[string]string{
+		"store: ":                                "store: http://host\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
+		"limits[0].store: \"disk\" is none of":   "limits: [{name: x, rate: 5/s, store: disk}, {name: y, rate: 5/s}]\n",
+		"limits[0].store: redis, and the":        "limits: [{name: x, rate: 5/s, store: redis}, {name: y, rate: 5/s}]\n",
+		"limits[0].on_error: the limit is":       "limits: [{name: x, rate: 5/s, on_error: deny}, {name: y, rate: 5/s}]\n",
+		"on_error: ":                             "on_error: panic\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
+		"replicas: -1":                           "replicas: -1\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
+		"redis.secret_file: ":                    "store: redis://127.0.0.1:1\nredis: {secret_file: nowhere}\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
+		"both remember each request; count them": "store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, algorithm: sliding-log}, {name: y, rate: 5/s, algorithm: concurrency, store: memory}]\n",
+	} {
+		_, err := Parse("weir.yaml", []byte(head+text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+	c, err := Parse("weir.yaml", []byte(head+"store: redis://:secret-word@127.0.0.1:1\nlimits: [{name: x, rate: 5/s, on_error: allow}, {name: y, rate: 5/s, store: memory}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *c.Limits[0].OnError != redisstore.Allow || c.storeOf(c.Limits[0]) != storeRedis || c.storeOf(c.Limits[1]) != storeMemory {
+		t.Errorf("%+v", c.Limits)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := c.Ping(ctx); err == nil || strings.Contains(err.Error(), "secret-word") {
+		t.Errorf("Ping of nobody: %v", err)
+	}
+}
