@@ -63,3 +63,28 @@ func serverTime(t testing.TB, client redisstore.Client) (us float64) {
 	}
 	return us
 }
+
+// BenchmarkLeased compares a leased limit with one in memory, from all cores.
+func BenchmarkLeased(b *testing.B) {
+	l := &weir.Limit{Name: "l", Rate: weir.Rate{Units: 1_000_000_000, Period: time.Second}, Burst: 1_000_000}
+	for name, store := range map[string]weir.Store{
+		"memory": wrapped{&weir.Memory{}},
+		"leased": &redisstore.Leased{Store: &redisstore.Store{Client: startRedis(b).client()}},
+	} {
+		b.Run("store="+name, func(b *testing.B) {
+			lim := weir.Limiter{Store: store}
+			c := l.For("")
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := lim.Take(context.Background(), c); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// wrapped hides which Store it is, so that the Limiter takes the same way to both.
+type wrapped struct{ weir.Store }

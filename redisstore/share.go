@@ -50,7 +50,7 @@ func (s *share) of(c *weir.TxCharge) *part {
 // divide is l at 1/parts. A bucket's rate is divided exactly, by its period. Whole units of windows are divided; where they are
 // fewer than the parts, one comes back in as many periods as parts share it.
 func divide(l *weir.Limit, parts int64) *weir.Limit {
-	d := *l
+	d := fields(l)
 	if parts <= 1 || l.Rate.Units == 0 {
 		return &d
 	}
@@ -118,4 +118,9 @@ func fits(tx *weir.Tx, i int) bool {
 		}
 	}
 	return cost <= tx.Charges[i].Law.Capacity-floor
+}
+
+// fields is a copy of l without what it has compiled, which may be stored at this moment.
+func fields(l *weir.Limit) weir.Limit {
+	return weir.Limit{Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Headroom: l.Headroom, Shadow: l.Shadow}
 }
