@@ -66,11 +66,11 @@ type memory struct {
 // long as a thousandth of the cells takes.
 type shard struct {
 	mu     sync.Mutex
+	holds  map[key128]Instant
 	tables [3]table         // cells of one, two and three words
 	logs   map[key128]*Cell // of sliding logs and concurrency limits
-	holds  map[key128]Instant
-	due    Instant // no cell can be at rest before
-	swept  Instant // when cells at rest were last dropped
+	due    Instant          // no cell can be at rest before
+	swept  Instant          // when cells at rest were last dropped
 	_      [56]byte
 }
 
@@ -148,8 +148,8 @@ func (m *Memory) apply(tx *Tx) {
 	}
 }
 
-// one decides as [Decide] does over a single charge whose cell is there, as most decisions are. It returns false, with
-// nothing done, for any other: for logs, for new keys, and where there are holds to look up.
+// one decides as [Decide] does over a single charge, which most decisions are. It returns false, with nothing
+// done, where there is more to it: a log, a hold to look up, a bucket in another table, no room for a new cell.
 func (s *memory) one(op Op, c *Charge, law *Law, d *Decision) bool {
 	words := int(law.words)
 	if words == 0 || s.every.Load() != nil {
@@ -159,25 +159,53 @@ func (s *memory) one(op Op, c *Charge, law *Law, d *Decision) bool {
 	sh := &s.shards[k.lo%uint64(len(s.shards))]
 	t := &sh.tables[words-1]
 	sh.mu.Lock()
-	pos, ok := t.find(k, stride(words))
-	if !ok || len(sh.holds) > 0 {
+	// The clock comes before the cell: reading it waits for what was loaded so far, and a cell often comes from far away.
+	now := s.clock()
+	pos, there := t.find(k, stride(words))
+	if len(sh.holds) > 0 || !there && !s.vacant(sh, law, op) {
 		sh.mu.Unlock()
 		return false
 	}
 	var cell Cell
-	t.read(pos, words, &cell)
-	now := s.clock()
-	law.settle(&cell, now)
+	if there {
+		t.read(pos, words, &cell)
+		law.settle(&cell, now)
+	}
 	when := law.when(&cell, now, c.Cost, law.floor(c.Priority))
 	if op == Take {
 		if when <= now {
 			law.charge(&cell, now, c.Cost)
 		}
-		t.write(pos, words, &cell)
+		switch {
+		case there:
+			t.write(pos, words, &cell)
+		case cell.Rest > now:
+			s.put(sh, words, k, &cell, now)
+		default: // refused, or nothing was charged
+			s.cells.Add(-1)
+		}
 	}
 	sh.mu.Unlock()
 	left, next, _ := law.standing(&cell, now, c.Priority)
 	d.one(c.Limit, now, when, left, next)
+	return true
+}
+
+// vacant reports whether a key that is not in its table is new, with room for it; for a Take that room is set aside.
+func (s *memory) vacant(sh *shard, law *Law, op Op) bool {
+	switch {
+	case law.Algorithm == TokenBucket && sh.tables[2-law.words].used > 0:
+		return false
+	case op == Peek || s.max < 0:
+		if op == Take {
+			s.cells.Add(1)
+		}
+		return s.max < 0 || s.cells.Load() < s.max
+	}
+	if s.cells.Add(1) > s.max {
+		s.cells.Add(-1)
+		return false
+	}
 	return true
 }
 
@@ -329,7 +357,7 @@ func (sh *shard) move(p *place) {
 	from, stride := &sh.tables[2-p.words], stride(3-int(p.words))
 	rest := Instant(from.slots[p.pos+2])
 	from.remove(p.pos, stride)
-	sh.add(p, &Cell{Rest: rest})
+	sh.add(int(p.words), p.key, &Cell{Rest: rest})
 }
 
 // room reports whether p, which has no cell, can go on: with room set aside for one where op may make it. If not, p has to go
@@ -401,20 +429,33 @@ func (s *memory) save(tx *Tx, places []place, cells []Cell, now Instant) {
 			continue
 		}
 		sh := &s.shards[p.shard]
-		if now >= sh.swept+sweepInterval || p.words > 0 && sh.tables[p.words-1].full() && now >= sh.due {
-			s.sweep(sh, now)
+		s.put(sh, int(p.words), p.key, cell, now)
+	}
+}
+
+// put keeps the cell of a new key, for which room has been set aside. First it drops cells at rest, if that is due.
+func (s *memory) put(sh *shard, words int, k key128, cell *Cell, now Instant) {
+	if now >= sh.swept+sweepInterval {
+		s.sweep(sh, now)
+	}
+	if words > 0 {
+		if t := &sh.tables[words-1]; t.full() {
+			if now >= sh.due {
+				s.sweep(sh, now)
+			}
+			if t.used*4 > t.buckets*3 { // or each of the next few keys would sweep again
+				t.resize(stride(words))
+			}
 		}
-		sh.due = min(sh.due, cell.Rest+s.grace)
-		if p.words > 0 {
-			sh.add(p, cell)
-			continue
-		}
+		sh.add(words, k, cell)
+	} else {
 		if sh.logs == nil {
 			sh.logs = make(map[key128]*Cell)
 		}
 		log := *cell
-		sh.logs[p.key] = &log
+		sh.logs[k] = &log
 	}
+	sh.due = min(sh.due, cell.Rest+s.grace)
 }
 
 func (s *memory) saveHolds(tx *Tx, places []place, cells []Cell, now Instant) {
@@ -457,17 +498,17 @@ func (s *memory) holdEvery(limit key128, until, now Instant) {
 }
 
 // add puts a new cell into its table.
-func (sh *shard) add(p *place, cell *Cell) {
-	t, stride := &sh.tables[p.words-1], stride(int(p.words))
+func (sh *shard) add(words int, k key128, cell *Cell) {
+	t, stride := &sh.tables[words-1], stride(words)
 	if t.full() {
 		t.resize(stride)
 	}
-	pos, _ := t.find(p.key, stride)
-	for !t.insert(p.key, pos, stride) {
+	pos, _ := t.find(k, stride)
+	for !t.insert(k, pos, stride) {
 		t.grow(t.buckets+t.buckets/8+4, stride)
-		pos, _ = t.find(p.key, stride)
+		pos, _ = t.find(k, stride)
 	}
-	t.write(pos, int(p.words), cell)
+	t.write(pos, words, cell)
 }
 
 // reclaim drops the cells at rest of one more shard, if there can be any and nobody is using it.

@@ -69,7 +69,7 @@ func (w *twin) put(k key128, c Cell) {
 	if pos, ok := w.table.find(k, stride(w.words)); ok {
 		w.table.write(pos, w.words, &c)
 	} else {
-		sh.add(&place{key: k, words: int8(w.words)}, &c)
+		sh.add(w.words, k, &c)
 		w.table = sh.tables[w.words-1]
 	}
 	w.cells[k] = c

@@ -21,6 +21,19 @@ func name(store, algorithm string, charges int, keys, dist, callers string) stri
 	return fmt.Sprintf("store=%s/alg=%s/charges=%d/keys=%s/dist=%s/callers=%s", store, algorithm, charges, keys, dist, callers)
 }
 
+// BenchmarkKey is what making a key adds to the rows of a million.
+func BenchmarkKey(b *testing.B) {
+	at := orders["uniform"]()
+	var f fresh
+	i := 0
+	report := cpu(b)
+	for b.Loop() {
+		f.key(at[i&(len(at)-1)])
+		i++
+	}
+	report()
+}
+
 func BenchmarkClock(b *testing.B) {
 	start := time.Now()
 	report := cpu(b)
@@ -65,9 +78,10 @@ func BenchmarkTake(b *testing.B) {
 				}
 				runtime.GC()
 				report := cpu(b)
+				var f fresh
 				i := 0
 				for b.Loop() {
-					take(keys[at[i&(len(at)-1)]])
+					take(f.key(at[i&(len(at)-1)]))
 					i++
 				}
 				report()
@@ -106,8 +120,9 @@ func several(b *testing.B, n int) {
 	ctx := context.Background()
 	user, tenant, global := slow.Limit(weir.TokenBucket), fast.Limit(weir.TokenBucket), fast.Limit(weir.TokenBucket)
 	tenant.Name, global.Name = "tenant", "global"
+	var f fresh
 	charges := func(i int) [3]weir.Charge {
-		return [3]weir.Charge{user.For(keys[i]), tenant.For(tenants[i%1000]), global.For("")}
+		return [3]weir.Charge{user.For(f.key(uint32(i))), tenant.For(tenants[i%1000]), global.For("")}
 	}
 	for i := range keys {
 		c := charges(i)
