@@ -1,13 +1,17 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // Load sends requests at instants that were fixed before, whatever becomes of the earlier ones: an open loop, as customers
@@ -24,9 +28,21 @@ type Load struct {
 	// ErrMaxOpen. Zero means 10,000.
 	MaxOpen int
 
+	// Ceiling is the most requests that may be sent in any time of its period, by when they really are sent: what comes
+	// late all at once does not pass it either. One beyond it is held for at most LateAfter; if that is not enough it is not
+	// sent, and its Result is ErrCeiling. Zero means none; up to 100,000 units.
+	Ceiling weir.Rate
+
 	// Inspect, if not nil, sees each answer before its body is read and thrown away. It may read the body, and must not
 	// keep it. It is called concurrently.
 	Inspect func(*Shot, *http.Response)
+
+	// For Drive. sent is told of each request just before it is sent, and may forbid it. follow is asked after each answer, at once,
+	// whether to send one more request, and how long after the answer; those count under MaxOpen and Ceiling as all do. They are
+	// given up when linger has passed after the last of the shots.
+	sent   func(*Shot) error
+	follow func(*Shot, *http.Response) (next Shot, after time.Duration, ok bool)
+	linger time.Duration
 }
 
 // Shot is one request to send.
@@ -34,6 +50,8 @@ type Shot struct {
 	At      time.Duration // since the beginning of Run
 	Class   int           // the caller's
 	Request *http.Request // sent once, with a context of the Load
+
+	call *call // of a Drive
 }
 
 // Result is what became of a Shot.
@@ -44,82 +62,157 @@ type Result struct {
 	Latency time.Duration // from its instant to the end of the answer, or to the error
 }
 
-// ErrMaxOpen means that a request was not sent because MaxOpen others were open.
-var ErrMaxOpen = errors.New("traffic: too many requests are open")
+// Why a request was not sent: MaxOpen others were open, or it would have passed the Ceiling.
+var (
+	ErrMaxOpen = errors.New("traffic: too many requests are open")
+	ErrCeiling = errors.New("traffic: over the ceiling")
+)
 
 // Run sends the shots, which must come in the order of time, and gives the result of each to done, one at a time.
 // It returns when each has its result. When ctx ends, no more are sent, the open ones are given up, and Run returns its error.
 func (l *Load) Run(ctx context.Context, shots iter.Seq[Shot], done func(*Shot, Result)) error {
-	transport, timeout, maxOpen := l.Transport, l.Timeout, l.MaxOpen
-	if transport == nil {
-		transport = http.DefaultTransport
+	r := &run{Load: *l, ctx: ctx, done: done, start: time.Now()}
+	if r.Transport == nil {
+		r.Transport = http.DefaultTransport
 	}
-	if timeout == 0 {
-		timeout = 10 * time.Second
+	if r.Timeout == 0 {
+		r.Timeout = 10 * time.Second
 	}
-	if maxOpen == 0 {
-		maxOpen = 10_000
-	}
-	var (
-		open   sync.WaitGroup
-		room   = make(chan struct{}, maxOpen)
-		mu     sync.Mutex // held while done runs
-		report = func(s *Shot, r Result) {
-			mu.Lock()
-			defer mu.Unlock()
-			done(s, r)
+	r.room = make(chan struct{}, cmp.Or(r.MaxOpen, 10_000))
+	if r.Ceiling != (weir.Rate{}) {
+		r.ceiling = &weir.Limit{Name: "ceiling", Algorithm: weir.SlidingLog, Rate: r.Ceiling}
+		if err := r.ceiling.Validate(); err != nil {
+			return fmt.Errorf("traffic: %w", err)
 		}
-		start = time.Now()
-		timer = time.NewTimer(0)
-	)
-	defer open.Wait()
-	defer timer.Stop()
+	}
+	var end context.CancelFunc
+	r.lingering, end = context.WithCancel(ctx)
+	defer end()
 	for shot := range shots {
-		if wait := time.Until(start.Add(shot.At)); wait > 0 {
-			timer.Reset(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
+		if !r.until(ctx, r.start.Add(shot.At)) {
+			break
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		select {
-		case room <- struct{}{}:
-		default:
-			late := time.Since(start.Add(shot.At))
-			report(&shot, Result{Err: ErrMaxOpen, Late: late, Latency: late})
-			continue
-		}
-		open.Go(func() {
-			defer func() { <-room }()
-			due := start.Add(shot.At)
-			ctx, cancel := context.WithDeadline(ctx, due.Add(timeout))
-			defer cancel()
-			r := Result{Late: time.Since(due)}
-			r.Status, r.Err = l.send(ctx, transport, &shot)
-			r.Latency = time.Since(due)
-			report(&shot, r)
-		})
+		r.launch(shot)
 	}
-	open.Wait()
+	defer time.AfterFunc(r.linger, end).Stop()
+	r.open.Wait()
 	return ctx.Err()
 }
 
-func (l *Load) send(ctx context.Context, transport http.RoundTripper, shot *Shot) (status int, err error) {
-	resp, err := transport.RoundTrip(shot.Request.WithContext(ctx))
+// run is one Run of a Load.
+type run struct {
+	Load
+	ctx       context.Context
+	lingering context.Context // ends when no more may follow
+	start     time.Time
+	room      chan struct{}
+	ceiling   *weir.Limit // nil: none
+	limiter   weir.Limiter
+	open      sync.WaitGroup
+
+	mu   sync.Mutex // held while done runs
+	done func(*Shot, Result)
+}
+
+// until waits for an instant; it is false if ctx ends before.
+func (r *run) until(ctx context.Context, at time.Time) bool {
+	if wait := time.Until(at); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// launch sends a request whose instant has come, if it may, and does not wait for the answer.
+func (r *run) launch(shot Shot) {
+	due := r.start.Add(shot.At)
+	select {
+	case r.room <- struct{}{}:
+	default:
+		r.unsent(&shot, due, ErrMaxOpen)
+		return
+	}
+	err := r.underCeiling(due)
+	if err == nil && r.sent != nil {
+		err = r.sent(&shot)
+	}
 	if err != nil {
-		return 0, err
+		<-r.room
+		r.unsent(&shot, due, err)
+		return
+	}
+	r.open.Go(func() {
+		res := Result{Late: time.Since(due)}
+		ctx, cancel := context.WithDeadline(r.ctx, due.Add(r.Timeout))
+		var next Shot
+		var again bool
+		res.Status, next, again, res.Err = r.send(ctx, &shot)
+		cancel()
+		res.Latency = time.Since(due)
+		<-r.room
+		r.report(&shot, res)
+		if again && r.until(r.lingering, r.start.Add(next.At)) {
+			r.launch(next)
+		}
+	})
+}
+
+// underCeiling is nil if a request may be sent now, perhaps after a moment.
+func (r *run) underCeiling(due time.Time) error {
+	if r.ceiling == nil {
+		return nil
+	}
+	for {
+		d, err := r.limiter.Take(r.ctx, r.ceiling.For(""))
+		switch {
+		case err != nil:
+			return err
+		case d.Allowed:
+			return nil
+		}
+		at := time.Now().Add(d.RetryAfter)
+		if at.Sub(due) > LateAfter {
+			return ErrCeiling
+		}
+		if !r.until(r.ctx, at) {
+			return r.ctx.Err()
+		}
+	}
+}
+
+func (r *run) unsent(shot *Shot, due time.Time, err error) {
+	late := time.Since(due)
+	r.report(shot, Result{Err: err, Late: late, Latency: late})
+}
+
+func (r *run) report(shot *Shot, res Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done(shot, res)
+}
+
+func (r *run) send(ctx context.Context, shot *Shot) (status int, next Shot, again bool, err error) {
+	resp, err := r.Transport.RoundTrip(shot.Request.WithContext(ctx))
+	if err != nil {
+		return 0, next, false, err
 	}
 	defer resp.Body.Close()
-	if l.Inspect != nil {
-		l.Inspect(shot, resp)
+	if r.follow != nil {
+		var after time.Duration
+		next, after, again = r.follow(shot, resp)
+		next.At = time.Since(r.start) + after
+	}
+	if r.Inspect != nil {
+		r.Inspect(shot, resp)
 	}
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return 0, err
+		return 0, next, again, err
 	}
-	return resp.StatusCode, nil
+	return resp.StatusCode, next, again, nil
 }
 
 // Tally counts results. Sent is the sum of OK, Refused, Failed, Other and Unanswered. The zero Tally is ready.
