@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/batch"
+	"github.com/weir-go/weir/redisstore"
 )
 
 // strictServer admits units requests in any window, by when they arrive, and refuses the others.
@@ -203,6 +205,64 @@ func TestFetchPlanAndUsage(t *testing.T) {
 		code, stdout, stderr := weirIn(t.Context(), "", append([]string{"fetch"}, args...)...)
 		if code != exitUsage || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v: exit %d, %q; want 2 and %q", args, code, stderr, want)
+		}
+	}
+}
+
+// TestFetchSharesOneLimit runs two fetches at once over one real Redis, against a server that counts both.
+func TestFetchSharesOneLimit(t *testing.T) {
+	url := startRedis(t)
+	s := &strictServer{units: 5, window: 400 * time.Millisecond}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	var wg sync.WaitGroup
+	for run := range 2 {
+		args := []string{"fetch", "--url", server.URL + "/{id}", "--rate", "5/400ms", "--store", url, "--out", filepath.Join(t.TempDir(), "out")}
+		for i := range 10 {
+			args = append(args, fmt.Sprintf("run-%d-%d", run, i))
+		}
+		wg.Go(func() {
+			if code, stdout, stderr := weirIn(context.Background(), "", args...); code != exitOK {
+				t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+			}
+		})
+	}
+	wg.Wait()
+	if s.refused != 0 || len(s.served) != 20 {
+		t.Errorf("%d refused, %d served", s.refused, len(s.served))
+	}
+}
+
+// startRedis is the URL of a real server of the test's own.
+func startRedis(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("no redis-server on the PATH; install it to run this test")
+	}
+	dir, err := os.MkdirTemp("", "weir") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", "redis.sock", "--dir", dir, "--save", "", "--appendonly", "no")
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		os.RemoveAll(dir)
+	})
+	conn, err := redisstore.Open("unix://" + filepath.Join(dir, "redis.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := conn.Ping(t.Context()); err == nil {
+			return "unix://" + filepath.Join(dir, "redis.sock")
+		} else if time.Now().After(deadline) {
+			t.Fatalf("redis-server does not answer: %v", err)
 		}
 	}
 }
