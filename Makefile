@@ -17,7 +17,7 @@ test: needs lint
 		(cd $$m && $(GO) test -race -timeout 10m ./...); \
 	done
 
-# What the tests use that Go does not bring: a Redis server. Without it, and without a way to install it, its tests say so and skip.
+# What the tests use that Go does not bring: a Redis server and Chromium. Without one, and without a way to install it, its tests say so and skip.
 needs:
 	@sh scripts/needs.sh
 

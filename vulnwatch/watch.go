@@ -28,6 +28,10 @@ type Watch struct {
 
 	// Title is what the pages are called; empty: "Watched CVEs".
 	Title string
+
+	// URL is where the site is published, as https://example.org/cves/. Empty: the feeds have relative links, and
+	// JSON Feed, which knows none, has no links.
+	URL string
 }
 
 // Snapshot is what is known of one CVE.
@@ -73,6 +77,7 @@ type KEVReport struct {
 // Edition is everything that the site tells.
 type Edition struct {
 	Title     string
+	URL       string // where it is published, or empty
 	Report    Report
 	Snapshots []Snapshot // in the order of the list
 	History   []Change   // the oldest first
@@ -116,6 +121,9 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	if len(w.IDs) == 0 {
 		return nil, errors.New("vulnwatch: the list has no CVE ids")
 	}
+	if _, err := siteURL(w.URL); err != nil {
+		return nil, err
+	}
 	site, err := openSite(w.Out)
 	if err != nil {
 		return nil, err
@@ -125,7 +133,7 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Edition{Title: w.Title, History: old.history}
+	e := &Edition{Title: w.Title, URL: w.URL, History: old.history}
 	if e.Title == "" {
 		e.Title = "Watched CVEs"
 	}
