@@ -33,7 +33,7 @@ type Config struct {
 type Limit struct {
 	weir.Limit `yaml:",inline"`
 
-	Store   string             `yaml:"store"`    // memory: by each instance for itself; redis: together. Empty: redis where the configuration has one
+	Store   string             `yaml:"store"`    // memory: by each instance for itself; redis: together; leased: together, in portions that an instance has paid for. Empty: redis where the configuration has one
 	OnError *redisstore.Policy `yaml:"on_error"` // instead of the configuration's
 }
 
@@ -61,9 +61,10 @@ type Listener struct {
 	H2C     bool   `yaml:"h2c"` // also HTTP/2 without TLS
 }
 
-// Admin is the listener for operators: health, readiness, metrics, limits.
+// Admin is the listener for operators: dashboard, health, readiness, metrics, limits.
 type Admin struct {
 	Address   string `yaml:"address"`    // empty: 127.0.0.1:9090; "off": none
+	ShowKeys  bool   `yaml:"show_keys"`  // the dashboard names keys, which name people; otherwise it shows their hashes, as logs do
 	TokenFile string `yaml:"token_file"` // a bearer token that changes (DELETE, POST) need; without one they are refused unless the listener is on loopback
 }
 

@@ -39,6 +39,7 @@ type Gateway struct {
 	memory  *weir.Memory // what the limiter runs on; nil if it is another Store
 	stores  *stores      // of the configuration; nil if the limiter is another's
 	metrics *metrics
+	board   *board // what the dashboard shows; nil without an admin listener
 
 	site     atomic.Pointer[site] // what the configuration in force says
 	reloadMu sync.Mutex           // held to replace it
@@ -85,6 +86,9 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 		g.memory = m
 	}
 	g.metrics = newMetrics(g)
+	if cfg.Admin.address() != adminOff {
+		g.board = newBoard(g)
+	}
 	s, err := g.compile(cfg, nil)
 	if err != nil {
 		return nil, err
@@ -275,6 +279,11 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	base, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 
+	if g.board != nil {
+		var sampling sync.WaitGroup
+		sampling.Go(func() { g.board.run(base) })
+		defer sampling.Wait() // shutdown ends it
+	}
 	failed := make(chan error, len(g.data)+1)
 	for _, s := range g.servers() {
 		s.BaseContext = func(net.Listener) context.Context { return base }
@@ -331,8 +340,10 @@ func (g *Gateway) shutdown(cutOff context.CancelFunc) {
 	for _, up := range g.site.Load().upstreams {
 		up.closeIdle()
 	}
-	if g.stores != nil && g.stores.conn != nil {
-		g.stores.conn.Close()
+	if g.stores != nil {
+		last, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g.stores.close(last)
 	}
 }
 

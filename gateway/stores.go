@@ -17,6 +17,7 @@ import (
 const (
 	storeMemory = "memory"
 	storeRedis  = "redis"
+	storeLeased = "leased" // in Redis, by portions that an instance has paid for
 )
 
 // shared reports whether the configuration has a store that instances share.
@@ -67,11 +68,13 @@ func (r *Redis) secret() ([]byte, error) {
 
 func (k *checker) limitStore(field string, l *Limit) {
 	switch {
-	case l.Store != "" && l.Store != storeMemory && l.Store != storeRedis:
-		k.add(field+".store", "%s is none of memory, redis", quoted(l.Store))
-	case l.Store == storeRedis && !k.c.shared():
-		k.add(field+".store", "redis, and the configuration has none; give one as store: redis://host:6379")
-	case l.OnError != nil && k.c.storeOf(l) != storeRedis:
+	case l.Store != "" && l.Store != storeMemory && l.Store != storeRedis && l.Store != storeLeased:
+		k.add(field+".store", "%s is none of memory, redis, leased", quoted(l.Store))
+	case (l.Store == storeRedis || l.Store == storeLeased) && !k.c.shared():
+		k.add(field+".store", "%s, and the configuration has no Redis; give one as store: redis://host:6379", l.Store)
+	case l.Store == storeLeased && (l.Algorithm == weir.LeakyBucket || l.Algorithm == weir.Concurrency || l.Headroom > 0):
+		k.add(field+".store", "leased, and a limit of %v%s cannot be taken in portions; use redis", l.Algorithm, map[bool]string{true: " with headroom"}[l.Headroom > 0])
+	case l.OnError != nil && k.c.storeOf(l) == storeMemory:
 		k.add(field+".on_error", "the limit is counted in memory, which does not fail")
 	}
 }
@@ -85,7 +88,11 @@ func (k *checker) splitRoute(field string, charges []Charge) {
 			if l == nil || l.Name != charges[i].Limit || l.Algorithm != weir.SlidingLog && l.Algorithm != weir.Concurrency {
 				continue
 			}
-			logs[k.c.storeOf(l)] = l.Name
+			place := storeRedis
+			if k.c.storeOf(l) == storeMemory {
+				place = storeMemory
+			}
+			logs[place] = l.Name
 		}
 	}
 	if len(logs) > 1 {
@@ -99,7 +106,8 @@ type stores struct {
 	memory *weir.Memory
 	conn   *redisstore.Conn
 	redis  *redisstore.Store
-	guard  *redisstore.Guard
+	guard  *redisstore.Guard  // around redis
+	shared *redisstore.Leased // around guard
 	site   *atomic.Pointer[site]
 }
 
@@ -119,6 +127,7 @@ func (g *Gateway) openStores(cfg *Config) (*stores, error) {
 	}
 	s.redis = &redisstore.Store{Client: s.conn, Prefix: cfg.Redis.Prefix, Secret: secret, Timeout: cfg.Redis.Timeout}
 	s.guard = &redisstore.Guard{Shared: &redisstore.Refusals{Store: s.redis}, Policy: s.policy, Replicas: cfg.Replicas, Log: g.log}
+	s.shared = &redisstore.Leased{Store: s.guard, Instances: cfg.Replicas, Lease: s.leases}
 	return s, nil
 }
 
@@ -143,12 +152,16 @@ func (s *stores) policy(l *weir.Limit) redisstore.Policy {
 	return cfg.OnError
 }
 
-// store is where a limit is counted.
-func (s *stores) store(l *weir.Limit) weir.Store {
-	if cfg, conf := s.limit(l); s.guard != nil && (conf == nil || cfg.storeOf(conf) == storeRedis) {
-		return s.guard
-	}
-	return s.memory
+// leases reports whether a limit is taken from Redis in portions.
+func (s *stores) leases(l *weir.Limit) bool {
+	cfg, conf := s.limit(l)
+	return conf != nil && cfg.storeOf(conf) == storeLeased
+}
+
+// inMemory reports whether a limit is counted by this instance for itself.
+func (s *stores) inMemory(l *weir.Limit) bool {
+	cfg, conf := s.limit(l)
+	return conf != nil && cfg.storeOf(conf) == storeMemory
 }
 
 // Apply is a Store over both places. Limits in one place are decided at once, all or none. Where a request has some in
@@ -157,17 +170,17 @@ func (s *stores) store(l *weir.Limit) weir.Store {
 func (s *stores) Apply(ctx context.Context, tx *weir.Tx) error {
 	var here, there part
 	for i := range tx.Charges {
-		if s.guard != nil && s.store(tx.Charges[i].Limit) == weir.Store(s.guard) {
-			there.add(tx, i)
-		} else {
+		if s.inMemory(tx.Charges[i].Limit) {
 			here.add(tx, i)
+		} else {
+			there.add(tx, i)
 		}
 	}
 	switch {
 	case len(there.at) == 0:
 		return s.memory.Apply(ctx, tx)
 	case len(here.at) == 0:
-		return s.guard.Apply(ctx, tx)
+		return s.shared.Apply(ctx, tx)
 	}
 	return s.both(ctx, tx, &here, &there)
 }
@@ -218,7 +231,7 @@ func (s *stores) both(ctx context.Context, tx *weir.Tx, here, there *part) error
 		here.answer(tx, there)
 		return nil
 	}
-	err := s.guard.Apply(ctx, &there.tx)
+	err := s.shared.Apply(ctx, &there.tx)
 	if tx.Op == weir.Take && (err != nil || !there.tx.OK) {
 		back := here.refund()
 		_ = s.memory.Apply(ctx, &back) // which does not fail
@@ -283,6 +296,14 @@ func (p *part) copyTo(whole *weir.Tx) {
 		from, to := &p.tx.Charges[j], &whole.Charges[i]
 		to.Left = from.Left
 		to.When, to.Next, to.Held = p.here(whole, from.When), p.here(whole, from.Next), p.here(whole, from.Held)
+	}
+}
+
+// close gives back what is leased, and ends the connections.
+func (s *stores) close(ctx context.Context) {
+	if s.conn != nil {
+		s.shared.Close(ctx)
+		s.conn.Close()
 	}
 }
 
