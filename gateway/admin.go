@@ -18,6 +18,8 @@ const maxHold = 366 * 24 * time.Hour
 
 // AdminHandler is what operators talk to:
 //
+//	GET    /                                the dashboard, for browsers
+//	GET    /events                          what it shows, each second, as server-sent events
 //	GET    /healthz                         200 while the process serves
 //	GET    /readyz                          200 if requests should come here, else 503
 //	GET    /metrics                         for Prometheus
@@ -28,17 +30,22 @@ const maxHold = 366 * 24 * time.Hour
 //	POST   /limits/{name}/hold?for=30s      the same for all keys of the limit
 //
 // A key is the text that the rule's key makes, escaped as a path segment: user:42, ip:203.0.113.7,
-// ip:2001:db8::%2F64, and nothing at all for the key "global".
+// ip:2001:db8::%2F64, and nothing at all for the key "global". With ?by=hash it is a hash as the dashboard and the log have
+// it, of a key that the dashboard lists or that is held.
 //
 // DELETE and POST need the bearer token of Admin.TokenFile. Without a token file only requests that arrive on a
-// loopback address may change anything. No page in a browser may: requests with an Origin are refused, and on loopback so is
-// every request for a host name that is not the machine's own.
+// loopback address may change anything, and no page in a browser may. With one the dashboard may: browsers do not add that token by
+// themselves, and pages of other origins are refused even if they have it. On loopback, every request for a host
+// name that is not the machine's own is refused, so that no page can rebind its name to here.
 func (g *Gateway) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", g.adminReady)
+	if g.board != nil {
+		g.board.handle(mux)
+	}
 	mux.Handle("GET /metrics", g.metrics.handler())
 	mux.HandleFunc("GET /limits", g.adminLimits)
 	mux.HandleFunc("GET /limits/{name}/{key...}", g.withCharge(g.adminPeek))
@@ -62,9 +69,12 @@ func (g *Gateway) AdminHandler() http.Handler {
 func (g *Gateway) change(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		token := g.site.Load().token
+		browser, ours := fromBrowser(r)
 		switch {
-		case r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil:
-			writeProblem(w, http.StatusForbidden, "browsers may not change limits")
+		case browser && !ours:
+			writeProblem(w, http.StatusForbidden, "pages of other origins may not change limits")
+		case browser && token == nil:
+			writeProblem(w, http.StatusForbidden, "changing limits in a browser takes a token, which admin.token_file sets")
 		case token != nil && !bears(r, token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeProblem(w, http.StatusUnauthorized, "changing limits takes the bearer token of admin.token_file")
@@ -116,7 +126,7 @@ func (g *Gateway) adminReady(w http.ResponseWriter, r *http.Request) {
 	}
 	breakers := make(map[string]string)
 	for _, up := range g.site.Load().upstreams {
-		breakers[up.name] = [...]string{"closed", "half-open", "open"}[up.state()]
+		breakers[up.name] = breakerNames[up.state()]
 	}
 	writeJSON(w, status, struct {
 		Ready     bool              `json:"ready"`
@@ -145,16 +155,28 @@ func (g *Gateway) adminLimits(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) withCharge(next func(http.ResponseWriter, *http.Request, weir.Charge)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		l := g.site.Load().limits[r.PathValue("name")]
+		key := r.PathValue("key")
+		if l != nil && byHash(r) {
+			text, ok := g.board.keyOf(l.Name, key)
+			if !ok {
+				writeProblem(w, http.StatusNotFound, "no key of this hash is known; those that the dashboard lists are, unless they are very long")
+				return
+			}
+			key = text
+		}
 		switch {
 		case l == nil:
 			writeProblem(w, http.StatusNotFound, "no limit of this name; GET /limits lists them")
 		case r.Pattern == "POST /limits/{name}/hold":
 			next(w, r, l.Every())
 		default:
-			next(w, r, l.For(r.PathValue("key")))
+			next(w, r, l.For(key))
 		}
 	}
 }
+
+// byHash reports whether the key of a path is a hash.
+func byHash(r *http.Request) bool { return r.URL.Query().Get("by") == "hash" }
 
 func (g *Gateway) adminPeek(w http.ResponseWriter, r *http.Request, c weir.Charge) {
 	d, err := g.limiter.Peek(r.Context(), c)
@@ -169,6 +191,10 @@ func (g *Gateway) adminPeek(w http.ResponseWriter, r *http.Request, c weir.Charg
 		return
 	}
 	o, held := d.Outcomes()[0], none.Outcomes()[0].After
+	shown := c.Key
+	if byHash(r) {
+		shown = r.PathValue("key")
+	}
 	writeJSON(w, http.StatusOK, struct {
 		Limit      string  `json:"limit"`
 		Key        string  `json:"key"`
@@ -177,7 +203,7 @@ func (g *Gateway) adminPeek(w http.ResponseWriter, r *http.Request, c weir.Charg
 		Capacity   int64   `json:"capacity"`
 		RetryAfter float64 `json:"retry_after"` // seconds
 		Held       float64 `json:"held"`        // seconds
-	}{c.Limit.Name, c.Key, !o.Refused(), o.Remaining, c.Limit.Capacity(), o.After.Seconds(), held.Seconds()})
+	}{c.Limit.Name, shown, !o.Refused(), o.Remaining, c.Limit.Capacity(), o.After.Seconds(), held.Seconds()})
 }
 
 func (g *Gateway) adminReset(w http.ResponseWriter, r *http.Request, c weir.Charge) {
@@ -185,6 +211,7 @@ func (g *Gateway) adminReset(w http.ResponseWriter, r *http.Request, c weir.Char
 		g.storeFailed(w, err)
 		return
 	}
+	g.board.held(&c, time.Time{})
 	g.log.Info("limit reset", "limit", c.Limit.Name, "key", g.loggedKey(c.Key))
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -203,6 +230,7 @@ func (g *Gateway) adminHold(w http.ResponseWriter, r *http.Request, c weir.Charg
 		g.storeFailed(w, err)
 		return
 	}
+	g.board.held(&c, until)
 	g.log.Info("limit held", "limit", c.Limit.Name, "key", g.loggedKey(c.Key), "every", c.Every, "for", long)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -142,7 +142,11 @@ func (x *exchange) admit() bool {
 	}
 	out := x.decision.Outcomes()
 	for i := range out {
-		rt.charges[i].tally.count(&out[i], x.decision.Allowed)
+		c := &rt.charges[i]
+		c.tally.count(&out[i], x.decision.Allowed)
+		if c.heat != nil {
+			c.heat.count(&out[i], &x.charges[i], x.decision.Allowed)
+		}
 	}
 	if x.decision.Allowed {
 		x.limited = true
@@ -387,8 +391,13 @@ func (g *Gateway) loggedKey(key string) string {
 	if g.logKeys {
 		return key
 	}
-	return strconv.FormatUint(maphash.String(logSeed, key), 16)
+	return hashText(hashOf(key))
 }
+
+// hashOf is what tells a key from others in this process without saying it.
+func hashOf(key string) uint64 { return maphash.String(logSeed, key) }
+
+func hashText(hash uint64) string { return strconv.FormatUint(hash, 16) }
 
 // newProxy is what passes the requests of a route on. Answers of unknown length, and server-sent events, it flushes as they come.
 func (g *Gateway) newProxy(s *site, up *upstream, conf *Route) *httputil.ReverseProxy {

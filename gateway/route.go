@@ -33,6 +33,7 @@ type site struct {
 	certs     map[string]*tls.Certificate // by the address of their listener
 	token     *[sha256.Size]byte          // hash of the admin token; nil: none
 	both      sync.Map                    // [2]*route to the *route that charges both
+	heats     map[string]*heat            // by limit; none without an admin listener
 }
 
 // route is a Route, ready to run.
@@ -60,6 +61,7 @@ type charge struct {
 	only       []int
 	settles    bool
 	tally      tally
+	heat       *heat // nil: nobody asks which keys use the most, or there is only one
 }
 
 // keyPart is a KeyPart, ready to run.
@@ -80,6 +82,7 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		routes:    make(map[string]*route),
 		mux:       http.NewServeMux(),
 		certs:     make(map[string]*tls.Certificate),
+		heats:     make(map[string]*heat),
 	}
 	if err := s.form.UnmarshalText([]byte(cfg.Headers)); err != nil {
 		return nil, fault("headers", err)
@@ -112,6 +115,13 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 	}
 	for _, l := range cfg.Limits {
 		s.limits[l.Name], s.confs[l.Name] = &l.Limit, l
+		switch {
+		case g.board == nil:
+		case old != nil && old.heats[l.Name] != nil:
+			s.heats[l.Name] = old.heats[l.Name]
+		default:
+			s.heats[l.Name] = new(heat)
+		}
 	}
 	for _, name := range sortedKeys(cfg.Upstreams) {
 		conf := cfg.Upstreams[name]
@@ -201,6 +211,10 @@ func (g *Gateway) charges(s *site, route string, confs []Charge) []charge {
 				key[j].route = "route:" + route
 			}
 		}
+		hot := s.heats[l.Name]
+		if len(parts) == 1 && parts[0].Kind == KeyGlobal {
+			hot = nil
+		}
 		all = append(all, charge{
 			limit:      l,
 			key:        key,
@@ -210,6 +224,7 @@ func (g *Gateway) charges(s *site, route string, confs []Charge) []charge {
 			only:       conf.Only,
 			settles:    len(conf.Only) > 0 || l.Algorithm == weir.Concurrency,
 			tally:      g.metrics.tally(l.Name),
+			heat:       hot,
 		})
 	}
 	return all

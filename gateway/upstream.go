@@ -135,6 +135,8 @@ const (
 	breakerOpen
 )
 
+var breakerNames = [...]string{"closed", "half-open", "open"}
+
 // state is that of the breaker. An open one whose delay is over is half open, for the next request probes.
 func (up *upstream) state() int {
 	switch {
