@@ -55,7 +55,7 @@ func stamp(changes []Change, at time.Time) {
 		c := &changes[i]
 		c.Time = at.UTC()
 		h := sha256.New()
-		for _, s := range []string{c.Time.Format(time.RFC3339), c.CVE, string(c.Kind), c.What, c.Old, c.New} {
+		for _, s := range []string{c.Time.Format(time.RFC3339Nano), c.CVE, string(c.Kind), c.What, c.Old, c.New} {
 			fmt.Fprintf(h, "%d:%s,", len(s), s)
 		}
 		c.ID = hex.EncodeToString(h.Sum(nil)[:12])

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -18,9 +19,9 @@ const (
 
 // KEV asks for the catalogue.
 type KEV struct {
-	URLs   []string // in the order to try; empty: KEVURL, KEVMirror
-	Client *http.Client
-	Shrink float64 // the largest share of entries that may vanish at once; 0: 0.01
+	URLs   []string     // in the order to try; empty: KEVURL, KEVMirror
+	Client *http.Client // nil: one over [KEVTransport]
+	Shrink float64      // the largest share of entries that may vanish at once; 0: 0.01
 }
 
 // KEVAnswer is a catalogue and where it is from.
@@ -30,38 +31,51 @@ type KEVAnswer struct {
 	URL          string
 	ETag         string
 	LastModified string
-	Age          time.Duration // since the catalogue was released; 0 if it does not say
+	Released     time.Time     // by CISA; zero if the catalogue does not say
+	Age          time.Duration // since then
 	Tried        []string      // what the sources before it said
 }
 
 // Fetch gets the catalogue from the first source that has a whole one. before are the entries of the last one, and known where that was
-// from: the same source is asked on the condition that it changed.
+// from: the same source is asked on the condition that it changed. A catalogue that is older than that is refused: a
+// mirror lags behind, and what it does not have yet is not removed.
 func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswer) (KEVAnswer, error) {
 	urls := k.URLs
 	if len(urls) == 0 {
 		urls = []string{KEVURL, KEVMirror}
 	}
+	client := k.Client
+	if client == nil {
+		client = &http.Client{Transport: KEVTransport(nil)}
+	}
 	var tried []string
-	var failed []error
-	for _, url := range urls {
-		condition := KEVAnswer{}
-		if url == known.URL && len(before) > 0 {
+	var failed error
+	for _, source := range urls {
+		condition := KEVAnswer{Released: known.Released}
+		if source == known.URL && len(before) > 0 {
 			condition = known
 		}
-		a, err := k.from(ctx, url, before, condition)
+		a, err := k.from(ctx, client, source, before, condition)
 		if err == nil {
 			a.Tried = tried
+			if !a.Released.IsZero() {
+				a.Age = time.Since(a.Released).Round(time.Second)
+			}
 			return a, nil
 		}
-		tried = append(tried, fmt.Sprintf("%s: %v", url, err))
-		failed = append(failed, fmt.Errorf("%s: %w", url, err))
+		tried = append(tried, fmt.Sprintf("%s: %v", source, err))
+		if failed == nil {
+			failed = fmt.Errorf("%s: %w", source, err)
+		} else {
+			failed = fmt.Errorf("%w; %s: %w", failed, source, err)
+		}
 	}
-	return KEVAnswer{Tried: tried}, errors.Join(failed...)
+	return KEVAnswer{Tried: tried}, failed
 }
 
-func (k *KEV) from(ctx context.Context, url string, before map[string]Entry, known KEVAnswer) (KEVAnswer, error) {
-	a := KEVAnswer{URL: url}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (k *KEV) from(ctx context.Context, client *http.Client, source string, before map[string]Entry, known KEVAnswer) (KEVAnswer, error) {
+	a := KEVAnswer{URL: source}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
 	if err != nil {
 		return a, err
 	}
@@ -71,12 +85,12 @@ func (k *KEV) from(ctx context.Context, url string, before map[string]Entry, kno
 	if known.LastModified != "" {
 		req.Header.Set("If-Modified-Since", known.LastModified)
 	}
-	client := k.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
 	resp, err := client.Do(req)
 	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
 		return a, err
 	}
 	defer resp.Body.Close()
@@ -105,9 +119,9 @@ func (k *KEV) from(ctx context.Context, url string, before map[string]Entry, kno
 	if err := c.Shrunk(before, most); err != nil {
 		return a, err
 	}
-	a.Catalogue, a.ETag, a.LastModified = c, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
-	if !c.Released.IsZero() {
-		a.Age = time.Since(c.Released).Round(time.Second)
+	if c.Released.Before(known.Released) && !c.Released.IsZero() {
+		return a, fmt.Errorf("vulnwatch: KEV catalogue of %s: older than the one of the last check, of %s", c.Released.Format(time.RFC3339), known.Released.Format(time.RFC3339))
 	}
+	a.Catalogue, a.ETag, a.LastModified, a.Released = c, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"), c.Released
 	return a, nil
 }

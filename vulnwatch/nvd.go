@@ -6,11 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/batch"
+	"github.com/weir-go/weir/httplimit"
 )
 
 // The official source, and the most ids that one request may ask for.
@@ -20,13 +25,18 @@ const (
 	maxAnswer = 256 << 20
 )
 
-// NVD asks for records. Its limits and retries are those of its Client.
+// NVD asks for records.
 type NVD struct {
 	URL     string // empty: NVDURL
 	Key     string // an API key; empty: none
-	Client  *http.Client
-	Workers int // requests at once; 0: 4
-	Batch   int // ids in one request; 0: 100, which is the most
+	Workers int    // requests at once; 0: 4
+	Batch   int    // ids in one request; 0: 100, which is the most
+
+	// Rate is what the source lets one address ask. Zero: NVDRate.
+	Rate weir.Rate
+
+	// Client sends the requests; limits, retries and timeouts are its transport's. Nil: one over [NVD.Transport].
+	Client *http.Client
 
 	// Progress, if not nil, is told how many ids are settled. Calls are one at a time.
 	Progress func(settled int)
@@ -43,49 +53,92 @@ type BadKeyError struct{ Message string }
 
 func (e *BadKeyError) Error() string { return "vulnwatch: the NVD refuses the request: " + e.Message }
 
-// Fetch asks for all ids, a hundred in a request, and gives each one Answer. A request that times out or fails is
-// halved, down to single ids. An id that is missing in an answer is asked for once more before it is taken for
-// unknown. Fetch fails as a whole only where no request can succeed, or ctx ends.
-func (n *NVD) Fetch(ctx context.Context, ids []string) (map[string]Answer, error) {
-	f := &fetching{nvd: n, answers: make(map[string]Answer, len(ids))}
-	missing, err := f.all(ctx, ids)
-	if err != nil {
+// Fetch asks for all ids, a hundred in a request, and gives each one Answer. known, if not nil, says which the NVD had
+// at the last check.
+//
+// A request that times out or fails is halved, down to single ids; what is lost even so is asked for once more at the
+// end. An id that is missing in an answer is asked for again before it is taken for unknown, and one that was known a third
+// time. When so many requests in a row have failed that it cannot be for their ids, the others are not sent. Fetch
+// fails as a whole only where no request can succeed, or ctx ends.
+func (n *NVD) Fetch(ctx context.Context, ids []string, known func(id string) bool) (map[string]Answer, error) {
+	f := &fetching{nvd: *n, answers: make(map[string]Answer, len(ids)), missed: make(map[string]int)}
+	if f.nvd.URL == "" {
+		f.nvd.URL = NVDURL
+	}
+	client := http.Client{Transport: n.Transport(nil)}
+	if n.Client != nil {
+		client = *n.Client
+	}
+	// A redirect would take the key along.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	f.nvd.Client = &client
+	if f.nvd.Workers <= 0 {
+		f.nvd.Workers = 4
+	}
+	size := n.Batch
+	if size <= 0 || size > nvdIDs {
+		size = nvdIDs
+	}
+	suspicious := func(id string) bool { return known != nil && known(id) }
+
+	if err := f.pass(ctx, ids, size); err != nil {
 		return f.answers, err
 	}
-	if len(missing) > 0 {
-		if missing, err = f.all(ctx, missing); err != nil {
-			return f.answers, err
-		}
-		for _, id := range missing {
-			f.settle(id, Answer{Result: batch.Result{Column: batch.Unknown, Status: http.StatusOK, Detail: "not in two answers of the NVD"}})
+	again := f.only(ids, func(id string) bool { return f.missed[id] == 1 || f.answers[id].lostByChance() })
+	if err := f.pass(ctx, again, size); err != nil {
+		return f.answers, err
+	}
+	// A source that forgets many records at once may do better with few at a time.
+	again = f.only(ids, func(id string) bool { return f.missed[id] == 1 || f.missed[id] == 2 && suspicious(id) })
+	if err := f.pass(ctx, again, min(size, nvdIDs/10)); err != nil {
+		return f.answers, err
+	}
+	for id, n := range f.missed {
+		if _, found := f.answers[id]; !found {
+			f.settle(id, Answer{Result: batch.Result{Column: batch.Unknown, Status: http.StatusOK, Detail: fmt.Sprintf("not in %d answers of the NVD", n)}})
 		}
 	}
 	return f.answers, nil
 }
 
-type fetching struct {
-	nvd     *NVD
-	mu      sync.Mutex
-	answers map[string]Answer
-	missing []string
-	fatal   error
+// lostByChance reports whether to ask again may help.
+func (a Answer) lostByChance() bool {
+	switch a.Result.Reason {
+	case batch.Server, batch.Network, batch.Parse, batch.TooLarge:
+		return true
+	}
+	return false
 }
 
-// all asks for ids and returns those that were missing in whole answers.
-func (f *fetching) all(ctx context.Context, ids []string) ([]string, error) {
+type fetching struct {
+	nvd NVD
+
+	mu      sync.Mutex
+	answers map[string]Answer
+	missed  map[string]int // in how many whole answers an id was missing; none for those in answers
+	fatal   error
+	failed  int // requests in a row without an answer
+	refused int // of those, by the limit to the last
+	last    *loss
+}
+
+func (f *fetching) only(ids []string, want func(string) bool) []string {
+	var some []string
+	for _, id := range ids {
+		if want(id) {
+			some = append(some, id)
+		}
+	}
+	return some
+}
+
+// pass asks for ids.
+func (f *fetching) pass(ctx context.Context, ids []string, size int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	size, workers := f.nvd.Batch, f.nvd.Workers
-	if size <= 0 || size > nvdIDs {
-		size = nvdIDs
-	}
-	if workers <= 0 {
-		workers = 4
-	}
-	f.missing = nil
 	queue := make(chan []string)
 	var wg sync.WaitGroup
-	for range workers {
+	for range min(f.nvd.Workers, (len(ids)+size-1)/size) {
 		wg.Go(func() {
 			for some := range queue {
 				if err := f.some(ctx, some); err != nil {
@@ -101,24 +154,25 @@ func (f *fetching) all(ctx context.Context, ids []string) ([]string, error) {
 	}
 	for len(ids) > 0 && ctx.Err() == nil {
 		some := ids[:min(size, len(ids))]
-		ids = ids[len(some):]
 		select {
 		case queue <- some:
+			ids = ids[len(some):]
 		case <-ctx.Done():
 		}
 	}
 	close(queue)
 	wg.Wait()
 	if f.fatal != nil {
-		return nil, f.fatal
+		return f.fatal
 	}
-	return f.missing, ctx.Err()
+	return ctx.Err()
 }
 
 func (f *fetching) settle(id string, a Answer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answers[id] = a
+	delete(f.missed, id)
 	if f.nvd.Progress != nil {
 		f.nvd.Progress(len(f.answers))
 	}
@@ -126,17 +180,23 @@ func (f *fetching) settle(id string, a Answer) {
 
 // some settles the ids of one request, halving it where that may help.
 func (f *fetching) some(ctx context.Context, ids []string) error {
-	records, lost := f.nvd.ask(ctx, ids)
+	lost := f.down()
+	var records map[string]*Record
+	if lost == nil {
+		records, lost = f.nvd.ask(ctx, ids)
+		f.heard(lost)
+	}
 	switch {
 	case lost == nil:
 		for _, id := range ids {
 			if r := records[id]; r != nil {
 				f.settle(id, Answer{Record: r, Result: batch.Result{Column: batch.Changed, Status: http.StatusOK}})
-			} else {
-				f.mu.Lock()
-				f.missing = append(f.missing, id)
-				f.mu.Unlock()
+				continue
 			}
+			f.mu.Lock()
+			f.missed[id]++
+			delete(f.answers, id) // it may be there as lost
+			f.mu.Unlock()
 		}
 		return nil
 	case lost.fatal != nil:
@@ -153,6 +213,34 @@ func (f *fetching) some(ctx context.Context, ids []string) error {
 		f.settle(id, Answer{Result: lost.result})
 	}
 	return nil
+}
+
+// heard counts the requests that have failed in a row.
+func (f *fetching) heard(lost *loss) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if lost == nil {
+		f.failed, f.refused, f.last = 0, 0, nil
+		return
+	}
+	f.failed++
+	if lost.result.Reason == batch.RateLimited {
+		f.refused++
+	}
+	f.last = lost
+}
+
+// down is the loss of a request that is not worth sending, nil for one that is. One odd id fails eight requests on the way
+// down to it, and each worker may have one; a request that is refused for good has waited for minutes, many times.
+func (f *fetching) down() *loss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed < 10*f.nvd.Workers && f.refused < max(3, f.nvd.Workers) {
+		return nil
+	}
+	l := &loss{result: f.last.result}
+	l.result.Detail = fmt.Sprintf("not asked for, as %d requests in a row have failed; the last: %s", f.failed, l.result.Detail)
+	return l
 }
 
 // loss is a request that brought nothing.
@@ -177,29 +265,21 @@ type envelope struct {
 
 // ask sends one request. The classes of answers are those that the NVD has really given; see the package's tests.
 func (n *NVD) ask(ctx context.Context, ids []string) (map[string]*Record, *loss) {
-	url := n.URL
-	if url == "" {
-		url = NVDURL
-	}
 	sep := "?"
-	if strings.Contains(url, "?") {
+	if strings.Contains(n.URL, "?") {
 		sep = "&"
 	}
 	// The ids need no escaping, and the commas must have none.
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+sep+"cveIds="+strings.Join(ids, ","), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+sep+"cveIds="+strings.Join(ids, ","), nil)
 	if err != nil {
 		return nil, &loss{fatal: fmt.Errorf("vulnwatch: NVD URL: %w", err)}
 	}
 	if n.Key != "" {
 		req.Header.Set("apiKey", n.Key)
 	}
-	client := n.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
-	resp, err := noRedirects(client).Do(req)
+	resp, err := n.Client.Do(req)
 	if err != nil {
-		return nil, n.broken(err)
+		return nil, broken(ctx, err)
 	}
 	defer resp.Body.Close()
 	if l := refused(resp); l != nil {
@@ -207,7 +287,7 @@ func (n *NVD) ask(ctx context.Context, ids []string) (map[string]*Record, *loss)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, n.broken(fmt.Errorf("the answer broke off after %d bytes: %w", len(body), err))
+		return nil, broken(ctx, fmt.Errorf("the answer broke off after %d bytes: %w", len(body), err))
 	}
 	if len(body) > maxAnswer {
 		return nil, lose(true, resp.StatusCode, batch.TooLarge, "an answer of over %d bytes", maxAnswer)
@@ -215,20 +295,32 @@ func (n *NVD) ask(ctx context.Context, ids []string) (map[string]*Record, *loss)
 	return read(body, ids)
 }
 
-// noRedirects is client without following redirects, which would take the key along.
-func noRedirects(client *http.Client) *http.Client {
-	c := *client
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &c
+// broken reads an error of the connection, or of what gave up on it.
+func broken(ctx context.Context, err error) *loss {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // the URL has a hundred ids in it
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return lose(false, 0, batch.Interrupted, "the run was stopped")
+	case ctx.Err() != nil:
+		return lose(false, 0, batch.GaveUp, "the time for the run was over")
+	}
+	why, halve := reason(err)
+	l := lose(halve, 0, why, "%v", err)
+	var body *httplimit.BodyError
+	if errors.As(err, &body) {
+		l.result.Status = body.Status
+	}
+	return l
 }
 
-// broken reads an error of the connection, or of what gave up on it.
-func (n *NVD) broken(err error) *loss {
-	var limited interface{ RateLimited() bool }
-	if errors.As(err, &limited) && limited.RateLimited() {
-		return lose(false, 0, batch.RateLimited, "%v", err)
-	}
-	return lose(true, 0, batch.Network, "%v", err)
+// neverSent reports whether an error says that there was not even a connection.
+func neverSent(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
 }
 
 func refused(resp *http.Response) *loss {
@@ -254,12 +346,21 @@ func refused(resp *http.Response) *loss {
 
 // read takes the records out of an answer. What is not for an id that was asked is no answer.
 func read(body []byte, ids []string) (map[string]*Record, *loss) {
+	bad := func(format string, args ...any) (map[string]*Record, *loss) {
+		return nil, lose(true, http.StatusOK, batch.Parse, format, args...)
+	}
+	if err := looksRight(body); err != nil {
+		return bad("%v", err)
+	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil {
-		return nil, lose(true, http.StatusOK, batch.Parse, "not JSON, or not all of it: %v", err)
+		return bad("an answer of another shape: %v", err)
 	}
 	if e.Format != "NVD_CVE" || e.TotalResults == nil {
-		return nil, lose(true, http.StatusOK, batch.Parse, "JSON, but no answer of the NVD: format %.20q", e.Format)
+		return bad("JSON, but no answer of the NVD: format %.20q", e.Format)
+	}
+	if *e.TotalResults > len(e.Vulnerabilities) {
+		return bad("%d records, where totalResults says %d", len(e.Vulnerabilities), *e.TotalResults)
 	}
 	asked := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -271,15 +372,18 @@ func read(body []byte, ids []string) (map[string]*Record, *loss) {
 		r, err := ParseRecord(v.CVE)
 		switch {
 		case err != nil:
-			return nil, lose(true, http.StatusOK, batch.Parse, "%v", err)
+			return bad("%v", err)
 		case !asked[r.ID]:
 			stray = r.ID
+		case records[r.ID] != nil && !reflect.DeepEqual(records[r.ID], r):
+			return bad("two records for %s, which differ", r.ID)
 		default:
 			records[r.ID] = r
 		}
 	}
-	if stray != "" && len(records) == 0 {
-		return nil, lose(true, http.StatusOK, batch.Parse, "an answer for %s, which was not asked for", stray)
+	if stray != "" && len(records) < len(ids) {
+		// The record of one that was asked for may bear the wrong name.
+		return bad("an answer for %s, which was not asked for", stray)
 	}
 	return records, nil
 }

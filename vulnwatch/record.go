@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -85,22 +86,22 @@ func ParseID(s string) (string, error) {
 	return id, nil
 }
 
-// nvdRecord is the part of NVD's API 2.0 that is read. Properties that differ in shape between versions are
-// read one by one, so that one of them cannot spoil the record.
+// nvdRecord is the part of NVD's API 2.0 that is read. Its properties are read one by one, so that one whose shape differs
+// cannot spoil the record.
 type nvdRecord struct {
-	ID           string `json:"id"`
-	Status       string `json:"vulnStatus"`
-	Published    string `json:"published"`
-	LastModified string `json:"lastModified"`
+	ID           json.RawMessage
+	VulnStatus   json.RawMessage
+	Published    json.RawMessage
+	LastModified json.RawMessage
 	Descriptions json.RawMessage
-	Metrics      map[string]json.RawMessage
+	Metrics      json.RawMessage
 	Weaknesses   json.RawMessage
 	References   json.RawMessage
 
-	CISAExploitAdd string `json:"cisaExploitAdd"`
-	CISAActionDue  string `json:"cisaActionDue"`
-	ExploitAdd     string `json:"exploitAdd"` // until the end of 2022
-	ActionDue      string `json:"actionDue"`
+	CISAExploitAdd json.RawMessage
+	CISAActionDue  json.RawMessage
+	ExploitAdd     json.RawMessage // until the end of 2022
+	ActionDue      json.RawMessage
 }
 
 type nvdText struct{ Lang, Value string }
@@ -120,17 +121,21 @@ func ParseRecord(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
 	}
-	id, err := ParseID(in.ID)
+	r := &Record{}
+	id, err := ParseID(r.text(in.ID))
 	if err != nil {
 		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
 	}
-	r := &Record{ID: id, Status: in.Status, Published: parseTime(in.Published), LastModified: parseTime(in.LastModified)}
+	r.ID, r.Status = id, squeeze(r.text(in.VulnStatus))
+	r.Published, r.LastModified = parseTime(r.text(in.Published)), parseTime(r.text(in.LastModified))
 
 	var texts []nvdText
 	r.part(in.Descriptions, &texts)
 	r.Description = english(texts)
 
-	for name, raw := range in.Metrics {
+	var metrics map[string]json.RawMessage
+	r.part(in.Metrics, &metrics)
+	for name, raw := range metrics {
 		if strings.HasPrefix(name, "cvssMetricV") {
 			r.scores(raw)
 		}
@@ -167,15 +172,33 @@ func ParseRecord(data []byte) (*Record, error) {
 	}
 	slices.SortFunc(r.References, func(a, b Reference) int { return cmp.Compare(a.URL, b.URL) })
 
-	if added := cmp.Or(in.CISAExploitAdd, in.ExploitAdd); added != "" {
-		r.KEV = &NVDKEV{Added: added, Due: cmp.Or(in.CISAActionDue, in.ActionDue)}
+	if added := cmp.Or(r.text(in.CISAExploitAdd), r.text(in.ExploitAdd)); added != "" {
+		r.KEV = &NVDKEV{Added: added, Due: cmp.Or(r.text(in.CISAActionDue), r.text(in.ActionDue))}
 	}
 	return r, nil
+}
+
+// Same reports whether two records say the same. When they were last modified does not count: the NVD touches records without
+// an edit, and edits them without a touch.
+func (r *Record) Same(other *Record) bool {
+	if r == nil || other == nil {
+		return r == other
+	}
+	a, b := *r, *other
+	a.LastModified, a.Drift = b.LastModified, b.Drift
+	return reflect.DeepEqual(&a, &b)
+}
+
+// text reads a property that is text.
+func (r *Record) text(raw json.RawMessage) (s string) {
+	r.part(raw, &s)
+	return s
 }
 
 // part reads one property; one that is not what it was is counted and left out.
 func (r *Record) part(raw json.RawMessage, into any) {
 	if len(raw) > 0 && json.Unmarshal(raw, into) != nil {
+		reflect.ValueOf(into).Elem().SetZero() // what was read until it broke
 		r.Drift++
 	}
 }
@@ -207,6 +230,7 @@ func compareScores(a, b Score) int {
 		cmp.Compare(a.Type, b.Type),       // Primary before Secondary
 		cmp.Compare(a.Source, b.Source),
 		cmp.Compare(a.Vector, b.Vector),
+		cmp.Compare(a.Tenths, b.Tenths),
 	)
 }
 
@@ -239,10 +263,11 @@ func english(texts []nvdText) string {
 func parseTime(s string) time.Time {
 	for _, layout := range []string{"2006-01-02T15:04:05", time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly} {
 		if t, err := time.Parse(layout, s); err == nil {
-			if t.Unix() <= 0 {
+			t = t.UTC()
+			if t.Unix() <= 0 || t.Year() > 9999 { // which JSON cannot write
 				return time.Time{}
 			}
-			return t.UTC()
+			return t
 		}
 	}
 	return time.Time{}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,11 +31,10 @@ type site struct {
 
 // saved is what the last complete check left.
 type saved struct {
-	snapshots   map[string]*Snapshot
-	history     []Change
-	kev         map[string]Entry
-	kevState    KEVAnswer
-	kevReleased time.Time
+	snapshots map[string]*Snapshot
+	history   []Change
+	kev       map[string]Entry
+	kevState  KEVAnswer
 }
 
 // kevFile is data/kev.json.
@@ -48,8 +46,7 @@ type kevFile struct {
 	Entries      map[string]Entry `json:"entries"`
 }
 
-// openSite takes the site for this process. It repairs nothing: an edition that a crash left unfinished is not linked,
-// and goes when the next one is published.
+// openSite takes the site for this process, and clears away what a crash has left.
 func openSite(out string) (*site, error) {
 	out = filepath.Clean(out)
 	s := &site{out: out, editions: filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+"-editions")}
@@ -75,7 +72,45 @@ func openSite(out string) (*site, error) {
 		s.lock.Close()
 		return nil, fmt.Errorf("vulnwatch: site %s: another run is at work on it", out)
 	}
+	if err := s.repair(); err != nil {
+		s.lock.Close()
+		return nil, fmt.Errorf("vulnwatch: site: %w", err)
+	}
 	return s, nil
+}
+
+// Names inside the folder of editions: of one that is being written, and of a link that is not turned yet.
+const (
+	unfinished = ".unfinished"
+	nextLink   = "next"
+)
+
+// repair removes what a run left that did not get to its end. No other run is at work.
+func (s *site) repair() error {
+	return errors.Join(
+		removeIn(s.editions, func(name string) bool {
+			return name == nextLink || strings.HasSuffix(name, unfinished) || strings.HasPrefix(name, ".last-failure.json.")
+		}),
+		removeIn(s.out, func(name string) bool {
+			return strings.HasPrefix(name, ".status.json.") || strings.HasPrefix(name, ".status.css.")
+		}),
+	)
+}
+
+// removeIn removes what is left over in a folder, if there is one.
+func removeIn(dir string, leftover func(name string) bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, d := range entries {
+		if leftover(d.Name()) {
+			if err := os.RemoveAll(filepath.Join(dir, d.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *site) close() { s.lock.Close() }
@@ -118,8 +153,8 @@ func (s *site) load() (*saved, error) {
 	if err := json.Unmarshal(raw, &k); err != nil {
 		return fail(fmt.Errorf("kev.json: %w", err))
 	}
-	old.kev, old.kevReleased = k.Entries, k.Released
-	old.kevState = KEVAnswer{URL: k.URL, ETag: k.ETag, LastModified: k.LastModified}
+	old.kev = k.Entries
+	old.kevState = KEVAnswer{URL: k.URL, ETag: k.ETag, LastModified: k.LastModified, Released: k.Released}
 	return old, nil
 }
 
@@ -146,22 +181,52 @@ func readLines(path string, each func([]byte) error) error {
 
 // publish writes an edition and turns the site over to it.
 func (s *site) publish(e *Edition, kev map[string]Entry, state KEVAnswer) error {
-	name := e.Report.Started.Format("20060102T150405.000000Z")
+	name := e.Report.Started.Format(runStamp)
+	for n := 2; exists(filepath.Join(s.editions, name)); n++ { // where a clock was set back
+		name = fmt.Sprintf("%s-%d", e.Report.Started.Format(runStamp), n)
+	}
+	was, _ := os.Readlink(s.out)
 	dir := filepath.Join(s.editions, name)
-	if err := s.write(dir, e, kev, state); err != nil {
-		os.RemoveAll(dir)
-		return fmt.Errorf("vulnwatch: site: %w; the one that was there stays", err)
+	link := filepath.Join(s.editions, nextLink)
+	err := s.write(dir+unfinished, e, kev, state)
+	if err == nil {
+		syncAll() // the name must not reach the disk before the pages
+		err = os.Rename(dir+unfinished, dir)
+	}
+	if err == nil {
+		err = os.Symlink(filepath.Join(filepath.Base(s.editions), name), link)
+	}
+	if err == nil {
+		err = os.Rename(link, s.out) // from here on the site is the new one
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("vulnwatch: site: %w", err), os.RemoveAll(dir+unfinished), os.RemoveAll(dir))
 	}
 	syncAll()
-	link := filepath.Join(s.editions, "next")
-	os.Remove(link)
-	target := filepath.Join(filepath.Base(s.editions), name)
-	if err := errors.Join(os.Symlink(target, link), os.Rename(link, s.out)); err != nil {
-		os.RemoveAll(dir)
-		return fmt.Errorf("vulnwatch: site: %w; the one that was there stays", err)
+	s.prune(name, filepath.Base(was))
+	return nil
+}
+
+// runStamp is how editions and reports of runs are named by time. Names sort as times do.
+const runStamp = "20060102T150405.000000Z"
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// runs are the reports of the runs that the site has, the oldest first.
+func (s *site) runs() ([]string, error) {
+	dir := filepath.Join(s.out, "data", "runs")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	syncAll()
-	return s.prune(name)
+	var paths []string
+	for _, d := range entries { // sorted by name
+		paths = append(paths, filepath.Join(dir, d.Name()))
+	}
+	return paths, err
 }
 
 func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnswer) error {
@@ -170,12 +235,12 @@ func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnsw
 		return err
 	}
 	// The reports of earlier runs go along.
-	runs, err := filepath.Glob(filepath.Join(s.out, "data", "runs", "*.json"))
+	runs, err := s.runs()
 	if err != nil {
 		return err
 	}
 	for _, run := range runs {
-		if err := os.Link(run, filepath.Join(data, "runs", filepath.Base(run))); err != nil {
+		if err := linkOrCopy(run, filepath.Join(data, "runs", filepath.Base(run))); err != nil {
 			return err
 		}
 	}
@@ -190,10 +255,22 @@ func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnsw
 		writeLines(filepath.Join(data, "snapshots.jsonl"), e.Snapshots),
 		writeLines(filepath.Join(data, "history.jsonl"), e.History),
 		file("kev.json", kevFile{state.URL, state.ETag, state.LastModified, e.Report.KEV.Released, kev}),
-		file(filepath.Join("runs", e.Report.Started.Format("20060102T150405Z")+".json"), e.Report),
+		file(filepath.Join("runs", e.Report.Started.Format(runStamp)+".json"), e.Report),
 		writeStatus(dir, nil, time.Time{}),
 		e.render(dir),
 	)
+}
+
+// linkOrCopy gives a file a second name; where the file system knows none, a copy.
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
 }
 
 func writeLines[T any](path string, lines []T) error {
@@ -213,25 +290,28 @@ func writeLines[T any](path string, lines []T) error {
 	return errors.Join(w.Flush(), f.Close())
 }
 
-// prune removes all editions but the current one and the one before, on which a reader may still be.
-func (s *site) prune(current string) error {
+// prune removes all editions but the current one and the one before, on which a reader may still be. What cannot be removed today may be
+// tomorrow; the site has been published.
+func (s *site) prune(current, before string) {
 	all, err := os.ReadDir(s.editions)
 	if err != nil {
-		return err
+		return
 	}
-	var names []string
 	for _, d := range all {
-		if d.IsDir() && d.Name() != current {
-			names = append(names, d.Name())
+		if d.IsDir() && d.Name() != current && d.Name() != before {
+			os.RemoveAll(filepath.Join(s.editions, d.Name()))
 		}
 	}
-	slices.Sort(names)
-	for i := range max(0, len(names)-1) {
-		if err := os.RemoveAll(filepath.Join(s.editions, names[i])); err != nil {
-			return err
-		}
+}
+
+// refuse publishes nothing, and marks the pages stale for the reason in err.
+func (s *site) refuse(e *Edition, err error) error {
+	e.New, e.Report.Changes, e.Report.Complete = nil, 0, false
+	e.Report.Verdict = strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": "+batch.ErrVerdict.Error(), ""), "batch: ")
+	if stale := s.markStale(&e.Report); stale != nil {
+		err = fmt.Errorf("%w; and the pages could not be marked: %w", err, stale)
 	}
-	return nil
+	return fmt.Errorf("%w: %w", err, ErrIncomplete)
 }
 
 // status is status.json: whether the pages are of the last check that was tried.
@@ -253,9 +333,11 @@ func (s *site) markStale(rep *Report) error {
 	errs := []error{batch.WriteFile(filepath.Join(s.editions, "last-failure.json"), fill)}
 	if _, err := os.Stat(s.out); err == nil { // else there are no pages yet
 		var last time.Time
-		if runs, _ := filepath.Glob(filepath.Join(s.out, "data", "runs", "*.json")); len(runs) > 0 {
-			slices.Sort(runs)
-			last, _ = time.Parse("20060102T150405Z.json", filepath.Base(runs[len(runs)-1]))
+		runs, err := s.runs()
+		if err != nil {
+			errs = append(errs, err)
+		} else if len(runs) > 0 {
+			last, _ = time.Parse(runStamp+".json", filepath.Base(runs[len(runs)-1]))
 		}
 		errs = append(errs, writeStatus(s.out, rep, last))
 	}

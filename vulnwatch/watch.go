@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
@@ -22,9 +21,19 @@ type Watch struct {
 	// Out is where the site is: a symbolic link to its current edition, which Watch makes and replaces.
 	Out string
 
-	NVD        *NVD
-	KEV        *KEV
+	NVD *NVD // nil: the official source, without a key
+	KEV *KEV // nil: the official sources
+
+	// Thresholds are what a check may miss and still count. Of fewer than 20 requests the share that was refused is not
+	// looked at unless it is set: two of four say nothing.
 	Thresholds batch.Thresholds
+
+	// GoneShare is the largest share of the CVEs that the NVD knew at the last check and may know no longer at once. Over it, they are not gone but
+	// not fetched: the NVD keeps what it rejects. Zero means 0.01; one CVE may always be gone.
+	GoneShare float64
+
+	// Problems are those of the list, which the report repeats.
+	Problems []string
 
 	// Title is what the pages are called; empty: "Watched CVEs".
 	Title string
@@ -39,6 +48,7 @@ type Snapshot struct {
 	ID        string       `json:"id"`
 	Record    *Record      `json:"record,omitempty"`    // the last that was fetched; nil if there was none yet
 	KEV       *Entry       `json:"kev,omitempty"`       // nil: not in CISA's catalogue
+	Missing   bool         `json:"missing,omitempty"`   // the NVD's last answer was that it does not know it
 	Checked   time.Time    `json:"checked,omitzero"`    // when the NVD last answered for it
 	Result    batch.Result `json:"result"`              // of the last run
 	Disagrees string       `json:"disagrees,omitempty"` // how the NVD's KEV fields differ from CISA's catalogue
@@ -55,6 +65,7 @@ type Report struct {
 	Complete bool         `json:"complete"` // within the thresholds, with a whole catalogue
 	Verdict  string       `json:"verdict"`  // ok, or why nothing was published
 	Lost     []Lost       `json:"not_fetched,omitempty"`
+	Problems []string     `json:"list_problems,omitempty"` // what was wrong with the list
 }
 
 // Lost is a CVE that was not fetched.
@@ -84,8 +95,14 @@ type Edition struct {
 	New       []Change   // those that this run added to the history
 }
 
-// ErrIncomplete is what a run that publishes nothing wraps.
-var ErrIncomplete = errors.New("incomplete: nothing was published, and the pages are marked stale")
+// What errors of a run that publishes nothing wrap.
+var (
+	// ErrIncomplete: too much was not fetched, or nothing can be. The pages are marked stale.
+	ErrIncomplete = errors.New("incomplete: nothing was published, and the pages are marked stale")
+
+	// ErrInterrupted: the context ended first. The pages stay as they are.
+	ErrInterrupted = errors.New("interrupted: nothing was published, and the pages stay as they are")
+)
 
 // ReadList reads a list of CVE ids, one a line; # begins a comment. What is no id and what stands there twice is told
 // in problems, with its line.
@@ -93,8 +110,9 @@ func ReadList(r io.Reader) (ids []string, problems []string, err error) {
 	seen := make(map[string]int)
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 4096), 1<<16)
-	for n := 1; in.Scan(); n++ {
-		text, _, _ := strings.Cut(in.Text(), "#")
+	n := 1
+	for ; in.Scan(); n++ {
+		text, _, _ := strings.Cut(strings.TrimPrefix(in.Text(), "\ufeff"), "#")
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
@@ -110,7 +128,7 @@ func ReadList(r io.Reader) (ids []string, problems []string, err error) {
 		}
 	}
 	if err := in.Err(); err != nil {
-		return ids, problems, fmt.Errorf("vulnwatch: list: line %d: %w", len(ids)+len(problems)+1, err)
+		return ids, problems, fmt.Errorf("vulnwatch: list: line %d: %w", n, err)
 	}
 	return ids, problems, nil
 }
@@ -137,16 +155,21 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	if e.Title == "" {
 		e.Title = "Watched CVEs"
 	}
-	e.Report.Started = time.Now().UTC()
+	e.Report.Started, e.Report.Problems = time.Now().UTC(), w.Problems
 	ctx, counter := batch.WithTally(ctx)
 
 	catalogue, state, kevErr := w.catalogue(ctx, e, old)
+	nvd := w.NVD
+	if nvd == nil {
+		nvd = &NVD{}
+	}
 	var answers map[string]Answer
 	var fatal error
 	if ctx.Err() == nil {
-		answers, fatal = w.NVD.Fetch(ctx, w.IDs)
+		answers, fatal = nvd.Fetch(ctx, w.IDs, old.known)
 	}
 	e.Report.Ended = time.Now().UTC()
+	w.doubt(answers, old)
 	for _, id := range w.IDs {
 		a, ok := answers[id]
 		if !ok {
@@ -155,32 +178,86 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 		w.enter(e, old.snapshots[id], id, a, catalogue, kevErr == nil)
 	}
 	counter.Settle(&e.Report.Ledger)
-
-	verdict := w.Thresholds.Verdict(&e.Report.Ledger)
-	switch err := e.Report.Ledger.Check(); {
-	case err != nil:
+	if err := e.Report.Ledger.Check(); err != nil {
 		return e, err
-	case fatal != nil:
-		verdict = fatal
-	case kevErr != nil:
-		verdict = errors.Join(verdict, fmt.Errorf("no KEV catalogue: %w", kevErr))
+	}
+	if err := ctx.Err(); err != nil {
+		e.New, e.Report.Verdict = nil, "interrupted"
+		return e, fmt.Errorf("vulnwatch: %w: %w", err, ErrInterrupted)
+	}
+	verdict := fatal
+	if verdict == nil {
+		verdict = w.verdict(&e.Report.Ledger)
+	}
+	if kevErr != nil {
+		kevErr = fmt.Errorf("no KEV catalogue: %w", kevErr)
+		if verdict != nil {
+			kevErr = fmt.Errorf("%w; %w", verdict, kevErr)
+		}
+		verdict = kevErr
 	}
 	if verdict != nil {
-		e.New = nil
-		e.Report.Verdict = verdict.Error()
-		return e, errors.Join(fmt.Errorf("%w: %w", verdict, ErrIncomplete), site.markStale(&e.Report))
+		return e, site.refuse(e, verdict)
 	}
 	e.Report.Complete, e.Report.Verdict = true, "ok"
 	e.New = Fold(e.New)
 	stamp(e.New, e.Report.Started)
 	e.Report.Changes = len(e.New)
 	e.History = append(e.History, e.New...)
-	return e, site.publish(e, catalogue, state)
+	if err := site.publish(e, catalogue, state); err != nil {
+		e.History = old.history
+		return e, site.refuse(e, err)
+	}
+	return e, nil
+}
+
+func (w *Watch) verdict(l *batch.Ledger) error {
+	t := w.Thresholds
+	if t.RefusalShare == 0 && l.Requests < 20 {
+		t.RefusalShare = 1
+	}
+	return t.Verdict(l)
+}
+
+// known reports whether the NVD had a CVE at the last check.
+func (old *saved) known(id string) bool {
+	s := old.snapshots[id]
+	return s != nil && s.Record != nil && !s.Missing
+}
+
+// doubt takes answers for lost by which the NVD would have forgotten more CVEs than is believable.
+func (w *Watch) doubt(answers map[string]Answer, old *saved) {
+	known, gone := 0, 0
+	for _, id := range w.IDs {
+		if old.known(id) {
+			known++
+			if answers[id].Result.Column == batch.Unknown {
+				gone++
+			}
+		}
+	}
+	most := w.GoneShare
+	if most <= 0 {
+		most = 0.01
+	}
+	if gone <= 1 || float64(gone) <= most*float64(known) {
+		return
+	}
+	for _, id := range w.IDs {
+		if a := answers[id]; old.known(id) && a.Result.Column == batch.Unknown {
+			a.Result = batch.Lost(batch.Parse, "%s, as are %d more of %d that it knew at the last check: taken for a broken answer", a.Result.Detail, gone-1, known)
+			answers[id] = a
+		}
+	}
 }
 
 // catalogue gets the KEV catalogue, or the last one where it has not been modified.
 func (w *Watch) catalogue(ctx context.Context, e *Edition, old *saved) (map[string]Entry, KEVAnswer, error) {
-	a, err := w.KEV.Fetch(ctx, old.kev, old.kevState)
+	kev := w.KEV
+	if kev == nil {
+		kev = &KEV{}
+	}
+	a, err := kev.Fetch(ctx, old.kev, old.kevState)
 	rep := &e.Report.KEV
 	rep.Tried = a.Tried
 	if err != nil {
@@ -188,42 +265,37 @@ func (w *Watch) catalogue(ctx context.Context, e *Edition, old *saved) (map[stri
 		return old.kev, old.kevState, err
 	}
 	entries := old.kev
-	released := old.kevReleased
 	if !a.NotModified {
-		entries, released = a.Catalogue.Entries, a.Catalogue.Released
+		entries = a.Catalogue.Entries
 	}
-	rep.URL, rep.NotModified, rep.Entries, rep.Released = a.URL, a.NotModified, len(entries), released
+	rep.URL, rep.NotModified, rep.Entries, rep.Released = a.URL, a.NotModified, len(entries), a.Released
 	return entries, a, nil
 }
 
 // enter puts one CVE into the books and finds out what changed.
 func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue map[string]Entry, haveKEV bool) {
 	s := Snapshot{ID: id, Result: a.Result}
+	var before *Record // what the NVD knew at the last check
 	if old != nil {
-		s.Record, s.KEV, s.Checked, s.Disagrees = old.Record, old.KEV, old.Checked, old.Disagrees
+		s.Record, s.KEV, s.Checked, s.Disagrees, s.Missing = old.Record, old.KEV, old.Checked, old.Disagrees, old.Missing
+		if !old.Missing {
+			before = old.Record
+		}
 	}
 	var changes []Change
-	known := func(s *Snapshot) *Record { // the record, if the NVD still knew it
-		if s == nil || s.Result.Column == batch.Unknown {
-			return nil
-		}
-		return s.Record
-	}
 	switch {
 	case a.Record != nil:
-		s.Record, s.Checked = a.Record, e.Report.Ended
+		s.Record, s.Checked, s.Missing = a.Record, e.Report.Ended, false
 		e.Report.Drift += a.Record.Drift
-		if old != nil && reflect.DeepEqual(known(old), a.Record) {
+		if a.Record.Same(before) {
 			s.Result.Column = batch.Same
 		}
-		if old != nil && (old.Record != nil || old.Result.Column == batch.Unknown) {
-			changes = DiffRecords(known(old), a.Record)
+		if before != nil || old != nil && old.Missing {
+			changes = DiffRecords(before, a.Record)
 		}
 	case a.Result.Column == batch.Unknown:
-		s.Checked = e.Report.Ended
-		if r := known(old); r != nil {
-			changes = DiffRecords(r, nil)
-		}
+		s.Checked, s.Missing = e.Report.Ended, true
+		changes = DiffRecords(before, nil)
 	default:
 		e.Report.Lost = append(e.Report.Lost, Lost{id, a.Result.Reason, a.Result.Detail})
 	}
