@@ -104,8 +104,9 @@ func (c *ClassDriven) Due() int64 { return c.Tally.Sent + c.OverCeiling + c.Over
 
 // Moment is a part of the time.
 type Moment struct {
-	Sent, OK, Refused, Failed int64
-	Slowest                   time.Duration // of the OK
+	Sent, OK, Refused, Failed, Unanswered int64 // as of Tally
+
+	Slowest time.Duration // of the OK
 }
 
 // DriveFault is a reason for which requests had no answer.
@@ -123,7 +124,7 @@ const (
 )
 
 // ErrHost means that a Drive was to send to a machine that it was not allowed to.
-var ErrHost = errors.New("traffic: not a loopback address, and not allowed by name")
+var ErrHost = errors.New("traffic: neither a loopback address nor allowed by name")
 
 // Validate says what is wrong, before anything is sent.
 func (d *Drive) Validate() error {
@@ -148,11 +149,14 @@ func (d *Drive) Validate() error {
 // target is the URL, if it may be sent to.
 func (d *Drive) target() (*url.URL, error) {
 	u, err := url.Parse(d.URL)
-	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("traffic: drive: URL %.200q: the form is http://host:port, perhaps with a path", d.URL)
+	if err != nil {
+		return nil, errors.New("traffic: drive: the URL is none") // without what was given, which may have a password in it
+	}
+	if u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("traffic: drive: URL %.200q: the form is http://host:port, perhaps with a path", u.Redacted())
 	}
 	if !loopback(u.Hostname()) && !d.named(u.Hostname()) {
-		return nil, fmt.Errorf("traffic: drive: URL %q: %w", d.URL, ErrHost)
+		return nil, fmt.Errorf("%w: %.200q", ErrHost, d.URL)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	u.RawPath = strings.TrimSuffix(u.RawPath, "/")
@@ -179,7 +183,7 @@ func (d *Drive) transport(u *url.URL) *http.Transport {
 	if !d.named(u.Hostname()) {
 		dialer.Control = func(_, address string, _ syscall.RawConn) error {
 			if a, err := netip.ParseAddrPort(address); err != nil || !a.Addr().Unmap().IsLoopback() {
-				return fmt.Errorf("%s: %w", address, ErrHost)
+				return fmt.Errorf("%w: %s", ErrHost, address)
 			}
 			return nil
 		}
@@ -453,7 +457,8 @@ func (r *driving) done(s *Shot, res Result) {
 	m.Sent++
 	switch {
 	case res.Err != nil:
-	case res.Status < 300:
+		m.Unanswered++
+	case res.Status >= 200 && res.Status < 300:
 		m.OK++
 		m.Slowest = max(m.Slowest, res.Latency)
 	case res.Status == http.StatusTooManyRequests:
@@ -491,6 +496,7 @@ func (m *Moment) add(o *Moment) {
 	m.OK += o.OK
 	m.Refused += o.Refused
 	m.Failed += o.Failed
+	m.Unanswered += o.Unanswered
 	m.Slowest = max(m.Slowest, o.Slowest)
 }
 

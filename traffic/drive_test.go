@@ -45,7 +45,7 @@ func due(t *testing.T, d *Driven) (due int64) {
 		for i := range c.Moments {
 			m.add(&c.Moments[i])
 		}
-		if m.Sent != k.Sent || m.OK != k.OK || m.Refused != k.Refused || m.Failed != k.Failed {
+		if m.Sent != k.Sent || m.OK != k.OK || m.Refused != k.Refused || m.Failed != k.Failed || m.Unanswered != k.Unanswered {
 			t.Errorf("%s: the moments add up to %+v, of %+v", c.Name, m, k)
 		}
 		if p := c.Promises; p.Given+p.Missing > k.Refused+c.Cut || p.Followed() != p.Kept+p.Taken+p.Unclear+p.Broken+p.Lost+p.Open {

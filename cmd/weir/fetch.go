@@ -195,30 +195,39 @@ func (f *fetching) target() (*url.URL, http.Header, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil, badUsage("--url %q: want http:// or https:// and a host", f.url)
 	}
+	header, err := givenHeader(f.headers)
+	if err != nil {
+		return nil, nil, err
+	}
+	return u, header, nil
+}
+
+// givenHeader reads --header flags: 'Name: value', with env:VARIABLE or file:PATH for a value that is secret.
+func givenHeader(lines []string) (http.Header, error) {
 	header := http.Header{}
-	for _, h := range f.headers {
+	for _, h := range lines {
 		name, value, ok := strings.Cut(h, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" {
-			return nil, nil, badUsage("--header: the form is 'Name: value'") // without what was given, which may be a secret
+			return nil, badUsage("--header: the form is 'Name: value'") // without what was given, which may be a secret
 		}
 		if variable, ok := strings.CutPrefix(value, "env:"); ok {
 			if value = os.Getenv(variable); value == "" {
-				return nil, nil, badUsage("--header %s: the environment has no %s", name, variable)
+				return nil, badUsage("--header %s: the environment has no %s", name, variable)
 			}
 		} else if path, ok := strings.CutPrefix(value, "file:"); ok {
 			b, err := os.ReadFile(path)
 			if err != nil {
-				return nil, nil, badUsage("--header %s: %v", name, err)
+				return nil, badUsage("--header %s: %v", name, err)
 			}
 			value = strings.TrimSpace(string(b))
 		}
 		if strings.ContainsAny(value, "\r\n\x00") {
-			return nil, nil, badUsage("--header %s: a value of several lines", name)
+			return nil, badUsage("--header %s: a value of several lines", name)
 		}
 		header.Add(name, value)
 	}
-	return u, header, nil
+	return header, nil
 }
 
 // gate is the server's limit as a gate, and what it means for the run.
