@@ -43,13 +43,14 @@ type ask struct {
 }
 
 type cellName struct {
-	cell, hold string
-	key        int // its number among the cells of the call
+	name string
+	key  int // its number among the cells of the call
 }
 
 type charge struct {
-	cell        int        // in cells
-	law         *[4]string // as the script reads it
+	cell        int // in cells
+	rule        *rule
+	law         *[4]string // of rule, as the script reads it
 	cost, floor string
 }
 
@@ -60,7 +61,7 @@ func (a *ask) free() {
 	asks.Put(a)
 }
 
-var indices = func() (t [2*mostCells + 1]string) {
+var indices = func() (t [4*mostCells + 1]string) {
 	for i := range t {
 		t[i] = strconv.Itoa(i)
 	}
@@ -92,13 +93,13 @@ func (s *Store) ask(tx *weir.Tx) (*ask, error) {
 		}
 		at := len(a.cells)
 		if c.Cell == i {
-			name := cellName{cell: r.hold, hold: r.hold}
+			name := r.hold
 			if c.Every {
 				a.alone = true // it changes what others in the same call have read
 			} else {
-				name.cell = s.names.name(r.tag, string(cellKey), r.algorithm, c.Limit.Name, c.Key)
+				name = s.names.name(r.tag, string(cellKey), r.algorithm, c.Limit.Name, c.Key)
 			}
-			a.cells = append(a.cells, name)
+			a.cells = append(a.cells, cellName{name: name})
 		} else {
 			at = a.asked[c.Cell].cell
 		}
@@ -106,7 +107,7 @@ func (s *Store) ask(tx *weir.Tx) (*ask, error) {
 		if c.Cost != 1 {
 			cost = strconv.FormatInt(c.Cost, 10)
 		}
-		a.asked = append(a.asked, charge{cell: at, law: &r.law[kindBits(c)], cost: cost, floor: r.floor[c.Priority-weir.Low]})
+		a.asked = append(a.asked, charge{cell: at, rule: r, law: &r.law[kindBits(c)], cost: cost, floor: r.floor[c.Priority-weir.Low]})
 	}
 	return a, nil
 }
@@ -280,9 +281,18 @@ func (s *Store) args(batch []*ask) []string {
 		cells += len(a.cells)
 		charges += len(a.asked)
 	}
-	args := make([]string, 3, 3+2*cells+3+3*len(batch)+8*charges)
-	args[0], args[1] = "EVALSHA", s.script.sha
 	// A cell or a law that several transactions have is sent once.
+	var room [8]charge
+	laws := room[:0]
+	for _, a := range batch {
+		for _, ch := range a.asked {
+			if lawAt(laws, ch.law) < 0 {
+				laws = append(laws, ch)
+			}
+		}
+	}
+	args := make([]string, 3, 6+cells+6*len(laws)+3*len(batch)+4*charges)
+	args[0], args[1] = "EVALSHA", s.script.sha
 	var seen map[string]int
 	if len(batch) > 1 {
 		seen = make(map[string]int, cells)
@@ -291,36 +301,30 @@ func (s *Store) args(batch []*ask) []string {
 	for _, a := range batch {
 		for i := range a.cells {
 			c := &a.cells[i]
-			c.key = seen[c.cell]
-			if c.key != 0 {
+			if c.key = seen[c.name]; c.key != 0 {
 				continue
 			}
 			n++
 			c.key = n
 			if seen != nil {
-				seen[c.cell] = n
+				seen[c.name] = n
 			}
-			args = append(args, c.cell, c.hold)
+			args = append(args, c.name)
 		}
 	}
-	args[2] = strconv.Itoa(2 * n)
+	for i := range laws {
+		args = append(args, laws[i].rule.hold)
+	}
+	args[2] = strconv.Itoa(n + len(laws))
 	now := "-"
 	if s.Now != nil {
 		now = strconv.FormatInt(int64(weir.InstantOf(s.Now())), 10)
 	}
-	args = append(args, now, s.grace, "")
-	count := len(args) - 1
-	var few [8]*[4]string
-	laws := few[:0]
-	for _, a := range batch {
-		for i := range a.asked {
-			if law := a.asked[i].law; !slices.Contains(laws, law) {
-				laws = append(laws, law)
-				args = append(args, law[:]...)
-			}
-		}
+	args = append(args, now, s.grace, indices[len(laws)])
+	for i := range laws {
+		args = append(args, laws[i].law[:]...)
+		args = append(args, indices[n+1+i])
 	}
-	args[count] = indices[len(laws)]
 	for _, a := range batch {
 		at := "0"
 		if a.at != 0 {
@@ -329,10 +333,14 @@ func (s *Store) args(batch []*ask) []string {
 		args = append(args, indices[a.op], at, indices[len(a.asked)])
 		for i := range a.asked {
 			c := &a.asked[i]
-			args = append(args, indices[a.cells[c.cell].key], indices[1+slices.Index(laws, c.law)], c.cost, c.floor)
+			args = append(args, indices[a.cells[c.cell].key], indices[1+lawAt(laws, c.law)], c.cost, c.floor)
 		}
 	}
 	return args
+}
+
+func lawAt(laws []charge, law *[4]string) int {
+	return slices.IndexFunc(laws, func(c charge) bool { return c.law == law })
 }
 
 // numbers reads n numbers from the start of text.

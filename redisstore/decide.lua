@@ -2,10 +2,10 @@
 -- whole one below 2^53, which is where the two languages agree. '%d' writes all of its digits, as '%.0f' does at three
 -- times the cost and tostring does not.
 --
--- KEYS  two for each cell: the cell, and the hold of all keys of its limit
+-- KEYS  the cells, and the holds of all keys of their limits
 -- ARGV  the instant, or '-' for the server's own; grace in ms; the number of laws, and for each
---         kind (8·algorithm + 2·every + shadow), capacity, x, y
---         where x, y are N, P of a bucket and Window, Tick of the others;
+--         kind (8·algorithm + 2·every + shadow), capacity, x, y, hold
+--         where x, y are N, P of a bucket and Window, Tick of the others, and hold the key of the hold;
 --       then for each transaction
 --         op, instant (Refund: made; Hold: until), the number of charges, and for each
 --           cell, law, cost, floor
@@ -32,14 +32,15 @@ local function digits(n) return format('%d', n) end
 
 -- Buckets.
 
-local function full(law) return ceil(law.cap * law.p / law.n) end
+-- They take c.a as it is where Go takes part(c), since settle has cut it down.
 
 local function bucketCharge(law, c, at, cost)
   local rest, part = at, 0
-  if c.rest > at then rest, part = c.rest, min(c.a, law.n - 1) end
-  local add = min(cost, 2 * law.cap) * law.p - part
+  if c.rest > at then rest, part = c.rest, c.a end
+  if cost > 2 * law.cap then cost = 2 * law.cap end
+  local add = cost * law.p - part
   local whole = ceil(add / law.n)
-  local most = at + 2 * full(law)
+  local most = at + 2 * law.full
   if rest + whole > most then
     c.rest, c.a = max(rest, most), 0
     return
@@ -53,7 +54,7 @@ local function bucketRefund(law, c, now, at, cost)
   if since >= ceil(cost * law.p / law.n) then return end
   local back = cost * law.p - since * law.n
   if back <= 0 then return end
-  local x = back + min(c.a, law.n - 1)
+  local x = back + c.a
   local whole = floor(x / law.n)
   c.rest = c.rest - whole
   c.a = x - whole * law.n
@@ -180,7 +181,7 @@ local function when(law, c, now, cost, keep)
   if cost > room then return NEVER end
   if alg <= GCRA then
     if c.rest <= now then return now end
-    return max(now, c.rest - floor(((room - cost) * law.p + min(c.a, law.n - 1)) / law.n))
+    return max(now, c.rest - floor(((room - cost) * law.p + c.a) / law.n))
   elseif alg == LEAKY then
     return max(now, c.rest)
   elseif alg == FIXED then
@@ -239,8 +240,8 @@ local function left(law, c, now, keep)
   end
   if alg <= GCRA then
     local wait = c.rest - now
-    if wait > full(law) then return 0 end
-    return max(0, floor((room * law.p - (wait * law.n - min(c.a, law.n - 1))) / law.p))
+    if wait > law.full then return 0 end
+    return max(0, floor((room * law.p - (wait * law.n - c.a)) / law.p))
   elseif alg == LEAKY then
     return 0
   elseif alg == FIXED then
@@ -257,10 +258,10 @@ end
 
 local function settle(law, c, now, op)
   local alg, w = law.alg, law.w
-  if alg == TOKEN then c.a = min(c.a, law.n - 1) end
+  if alg == TOKEN and c.a >= law.n then c.a = law.n - 1 end
   if c.rest <= now + LATENESS then return end
   if alg <= LEAKY then
-    if c.rest > now + LATENESS + 2 * full(law) then c.rest, c.a = now + full(law), 0 end
+    if c.rest > now + LATENESS + 2 * law.full then c.rest, c.a = now + law.full, 0 end
   elseif alg == FIXED then
     if c.rest > now + LATENESS + w then c.rest, c.a = now - now % w + w, min(c.a, law.cap) end
   elseif alg == SLIDING then
@@ -283,16 +284,16 @@ end
 
 local cells = {}
 
-local function load(i, alg, every)
-  local v = values[2 * i - 1]
+local function load(i, law)
+  local v, alg, every = values[i], law.alg, law.every
   local c = { -- all its fields, so that the table need not grow
-    key = KEYS[2 * i - 1], found = v and true, touched = false, every = every, log = false, clip = NEVER,
+    key = KEYS[i], found = v and true, touched = false, every = every, log = false, clip = NEVER,
     rest = 0, a = 0, b = 0, held = 0, all = 0, h = 0, rest0 = 0, a0 = 0, b0 = 0, held0 = 0,
   }
   if every then
     c.held = tonumber(v) or 0
   else
-    c.all = tonumber(values[2 * i]) or 0
+    if values[law.hold] then c.all = tonumber(values[law.hold]) or 0 end
     if alg > SLIDING then
       c.log = true
       local r = call('ZMSCORE', c.key, 'r', 'a', 'h')
@@ -340,6 +341,8 @@ end
 
 -- Decide.
 
+local replies = { digits(now) }
+
 -- ask is when a charge fits, together with the others that meet in its cell.
 local function ask(charges, charge)
   local c, cost, keep = charge.c, charge.cost, charge.keep
@@ -351,7 +354,7 @@ local function ask(charges, charge)
     end
   end
   local at = when(charge.law, c, now, cost, keep)
-  if at ~= NEVER then at = max(at, c.h) end
+  if at < c.h then at = c.h end
   return at
 end
 
@@ -381,7 +384,7 @@ local function decide(op, instant, charges)
       if it.at <= now then charge(it.law, it.c, now, it.cost) end -- a shadow limit may not admit
     end
   end
-  local reply = format('%d %d', ok, at - now)
+  replies[#replies + 1] = format('%d %d', ok, at - now)
   for i = 1, #charges do
     local it = charges[i]
     local law, c, keep = it.law, it.c, it.keep
@@ -391,29 +394,27 @@ local function decide(op, instant, charges)
     elseif rest < law.cap - keep and c.rest > now then
       more = when(law, c, now, rest + 1, keep)
     end
-    reply = format('%s %d %d %d', reply, it.at - now, rest, more - now)
+    replies[#replies + 1] = format('%d %d %d', it.at - now, rest, more - now)
   end
-  return reply
 end
 
 local laws, p = {}, 4
 for i = 1, tonumber(ARGV[3]) do
-  local kind, x, y = tonumber(ARGV[p]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+  local kind, cap, x, y = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
   laws[i] = {
-    alg = floor(kind / 8), every = kind % 4 >= 2, shadow = kind % 2 == 1, cap = tonumber(ARGV[p + 1]),
-    n = x, p = y, w = x, tick = y,
+    alg = floor(kind / 8), every = kind % 4 >= 2, shadow = kind % 2 == 1, cap = cap, hold = tonumber(ARGV[p + 4]),
+    n = x, p = y, full = ceil(cap * y / x), w = x, tick = y,
   }
-  p = p + 4
+  p = p + 5
 end
 
-local replies = { digits(now) }
 while ARGV[p] do
   local op, instant, n = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
   p = p + 3
   local charges = {}
   for i = 1, n do
     local k, law = tonumber(ARGV[p]), laws[tonumber(ARGV[p + 1])]
-    local c = cells[k] or load(k, law.alg, law.every)
+    local c = cells[k] or load(k, law)
     if op == PEEK then -- which leaves no trace: a copy, one for all its charges
       local copy
       for j = 1, i - 1 do
@@ -423,11 +424,12 @@ while ARGV[p] do
     else
       c.touched = true
     end
-    if op == HOLD then c.h = c.held else c.h = max(c.held, c.all) end
+    c.h = c.held
+    if op ~= HOLD and c.all > c.h then c.h = c.all end
     charges[i] = { k = k, law = law, c = c, cost = tonumber(ARGV[p + 2]), keep = tonumber(ARGV[p + 3]), at = now }
     p = p + 4
   end
-  replies[#replies + 1] = decide(op, instant, charges)
+  decide(op, instant, charges)
 end
 for _, c in pairs(cells) do save(c) end
 return table.concat(replies, ' ')

@@ -76,7 +76,7 @@ type rule struct {
 	algorithm string
 	hold      string       // the key with the hold of the whole limit
 	floor     [3]string    // by priority, from Low
-	law       [4][4]string // by kindBits: kind, capacity, x, y
+	law       [4][4]string // by kindBits: kind, capacity, x, y, to which a call adds where hold is among its keys
 }
 
 func (n *namer) rule(tag string, c *weir.TxCharge) *rule {

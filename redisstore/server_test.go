@@ -56,12 +56,7 @@ func newServer(t testing.TB, args ...string) *server {
 // onPort makes the server listen on a port of the loopback too.
 func (s *server) onPort() string {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
+	port := freePort(s.t)
 	s.args = append(s.args, "--port", port, "--bind", "127.0.0.1")
 	return port
 }
@@ -140,4 +135,21 @@ func keys(t testing.TB, c redisstore.Client) []string {
 		names = append(names, fmt.Sprint(k))
 	}
 	return names
+}
+
+// do sends a command to the server.
+func (s *server) do(args ...string) any {
+	s.t.Helper()
+	return do(s.t, s.client(), args...)
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }

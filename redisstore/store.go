@@ -54,7 +54,7 @@ var (
 const (
 	defaultTimeout = 50 * time.Millisecond
 	defaultGrace   = time.Second
-	defaultCalls   = 4
+	defaultCalls   = 2
 	mostCells      = 1000 // in one call; Lua unpacks up to 8000 values
 	mostTxs        = 32   // in one call
 )
@@ -81,7 +81,7 @@ type Store struct {
 	// Timeout is how long Apply waits for an answer; zero means 50 ms, negative as long as the context says.
 	Timeout time.Duration
 
-	// Calls is how many script calls are under way at once before decisions wait to go together; zero means 4.
+	// Calls is how many script calls are under way at once before decisions wait to go together; zero means 2.
 	Calls int
 
 	// Grace is how long keys stay beyond their use, for a server clock that steps back, as after a failover; zero
