@@ -173,6 +173,7 @@ func oddCosts(r *rig) error {
 func shadow(r *rig) error {
 	for a := range algorithms {
 		s := r.limit(weir.Limit{Algorithm: weir.Algorithm(a), Rate: weir.Rate{Units: 3, Period: time.Hour}, Shadow: true})
+		twin := r.limit(weir.Limit{Algorithm: weir.Algorithm(a), Rate: weir.Rate{Units: 3, Period: time.Hour}})
 		l := r.limit(weir.Limit{Rate: weir.Rate{Units: 5, Period: time.Hour}})
 		admits := 3
 		if s.Algorithm == weir.LeakyBucket {
@@ -185,6 +186,16 @@ func shadow(r *rig) error {
 			}
 			if got := d.Outcomes()[0].Refused(); got != (i >= admits) {
 				return fmt.Errorf("%s in shadow: ask %d of %d would be refused: %v", describe(s), i+1, admits, got)
+			}
+			if i < 5 {
+				r.take(twin.For("k"))
+			}
+		}
+		// What the shadow would refuse is not charged to it: it stands where one that refuses stands.
+		for _, later := range []weir.Instant{0, 20 * minute, 60 * minute, 90 * minute} {
+			got, want := sketch(r.peekAt(r.now+later, s.For("k"))), sketch(r.peekAt(r.now+later, twin.For("k")))
+			if got.Remaining != want.Remaining || got.Next != want.Next {
+				return fmt.Errorf("%s in shadow: %v later %+v, one that refuses has %+v", describe(s), time.Duration(later)*time.Microsecond, got, want)
 			}
 		}
 		// What the enforcing limit refuses is not charged to the shadow.

@@ -21,26 +21,27 @@ type faulty struct {
 
 // faults are what the suite must find, each with the check that is meant to.
 var faults = map[string]string{
-	"charges one limit after the other":        "all or none",
-	"keeps what a refused ask has charged":     "all or none",
-	"loads and saves under different locks":    "one key under contention",
-	"asks apart for what meets in a cell":      "charges that meet are one",
-	"forgets a key after a second":             "law/fixed-window",
-	"rounds the clock to milliseconds":         "law/gcra",
-	"saves on peek":                            "refunds never over-credit",
-	"refunds in full":                          "refunds never over-credit",
-	"refunds by debiting a negative cost":      "a refund goes to the window that was charged",
-	"takes every priority as high":             "low gives way before normal before high",
-	"shadows refuse":                           "shadow",
-	"keys run into names":                      "keys and limits are kept apart",
-	"all keys of a limit are one":              "keys and limits are kept apart",
-	"holds are not saved":                      "hold a key",
-	"takes a hold of every key for one key's":  "hold every key",
-	"starts anew when the numbers change":      "changed numbers",
-	"moves the clock of a cell backwards":      "late readings admit nothing twice",
-	"says that a cost that never fits may fit": "never",
-	"rounds a wait up to a millisecond":        "law/token-bucket",
-	"remains what it was before":               "law/sliding-log",
+	"charges one limit after the other":          "all or none",
+	"keeps what a refused ask has charged":       "all or none",
+	"loads and saves under different locks":      "one key under contention",
+	"asks apart for what meets in a cell":        "charges that meet are one",
+	"forgets a key after a second":               "law/fixed-window",
+	"rounds the clock to milliseconds":           "law/gcra",
+	"saves on peek":                              "refunds never over-credit",
+	"refunds in full":                            "refunds never over-credit",
+	"refunds by debiting a negative cost":        "a refund goes to the window that was charged",
+	"takes every priority as high":               "low gives way before normal before high",
+	"charges shadows for what they would refuse": "shadow",
+	"shadows refuse":                             "shadow",
+	"keys run into names":                        "keys and limits are kept apart",
+	"all keys of a limit are one":                "keys and limits are kept apart",
+	"holds are not saved":                        "hold a key",
+	"takes a hold of every key for one key's":    "hold every key",
+	"starts anew when the numbers change":        "changed numbers",
+	"moves the clock of a cell backwards":        "late readings admit nothing twice",
+	"says that a cost that never fits may fit":   "never",
+	"rounds a wait up to a millisecond":          "law/token-bucket",
+	"remains what it was before":                 "law/sliding-log",
 }
 
 func (s *faulty) Apply(_ context.Context, tx *weir.Tx) error {
@@ -132,6 +133,12 @@ func (s *faulty) apply(tx *weir.Tx, now weir.Instant) error {
 			if c := &tx.Charges[i]; c.Limit.Algorithm == weir.FixedWindow {
 				cells[i] = s.cells[s.key(c)]
 				cells[i].A = max(0, cells[i].A-c.Cost)
+			}
+		}
+	case s.is("charges shadows for what they would refuse") && tx.Op == weir.Take && tx.OK:
+		for i := range tx.Charges {
+			if c := &tx.Charges[i]; c.When > now {
+				weir.Decide(&weir.Tx{Op: weir.Debit, Charges: []weir.TxCharge{{Charge: c.Charge, Law: c.Law}}}, cells[i:i+1], now)
 			}
 		}
 	case s.is("shadows refuse") && tx.Op == weir.Take:
