@@ -212,13 +212,16 @@ func TestBrowserStale(t *testing.T) {
 
 // TestBrowserManyRows: ten thousand rows stay usable. The bound is far above what a slow machine needs.
 func TestBrowserManyRows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("renders ten thousand pages")
-	}
 	b := browse(t)
 	const n = 10_000
-	e := madeEdition(n)
-	server := httptest.NewServer(http.FileServer(http.Dir(publishMade(t, e))))
+	p, err := madeEdition(n).pages(t.TempDir())
+	if err == nil {
+		err = p.index()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(p.dir)))
 	defer server.Close()
 	begin := time.Now()
 	b.do("open the index", chromedp.Navigate(server.URL+"/index.html"))

@@ -97,7 +97,7 @@ func madeEdition(n int) *Edition {
 			s.Checked = days[1].Add(time.Minute)
 			e.Report.Lost = append(e.Report.Lost, Lost{id, s.Result.Reason, s.Result.Detail})
 		case 8:
-			s.Result.Column, s.Result.Detail = batch.Unknown, "not in two answers of the NVD"
+			s.Missing, s.Result.Column, s.Result.Detail = true, batch.Unknown, "not in two answers of the NVD"
 			add(2, DiffRecords(rec, nil))
 		case 11:
 			s.Record, s.Checked = nil, time.Time{}
@@ -134,6 +134,7 @@ func madeEdition(n int) *Edition {
 	ledger.Requests, ledger.Refusals = n/100+3, 1
 	e.Report.Started, e.Report.Ended = checkTime, checkTime.Add(71*time.Second)
 	e.Report.Changes, e.Report.Complete, e.Report.Verdict = len(e.New), true, "ok"
+	e.Report.Problems = []string{`line 7: "CVE-24-1" is no CVE id; the form is CVE-2024-3094`}
 	e.Report.KEV = KEVReport{URL: KEVURL, Released: checkTime.Add(-15 * time.Hour), Entries: 1404}
 	return e
 }

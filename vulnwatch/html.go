@@ -198,6 +198,7 @@ const (
 	mostEarlier = 100
 	mostAlso    = 500
 	mostLost    = 200
+	mostProblem = 50
 )
 
 // group are the changes of one kind.
@@ -209,6 +210,12 @@ type group struct {
 
 // More is how many are not shown.
 func (g group) More() int { return g.Total - len(g.Changes) }
+
+// Problems are what was wrong with the list.
+func (p indexPage) Problems() []string {
+	return p.Report.Problems[:min(mostProblem, len(p.Report.Problems))]
+}
+func (p indexPage) MoreProblems() int { return max(0, len(p.Report.Problems)-mostProblem) }
 
 // line is a change on a page.
 type line struct {
@@ -369,7 +376,7 @@ func (r row) Flags() string {
 	add(r.KEV != nil, "kev")
 	add(r.KEV != nil && r.KEV.Ransomware, "ransomware")
 	add(r.Recent, "recent")
-	add(r.Lost() || r.NotKnown(), "missing")
+	add(r.Lost() || r.Missing, "missing")
 	add(r.Disagrees != "", "disagrees")
 	add(r.Best == nil, "unscored")
 	add(r.Best != nil && r.Best.Source != NVDSource, "others")
@@ -397,9 +404,6 @@ func (s *Snapshot) Name() string {
 
 // Lost reports whether the last run could not fetch it.
 func (s *Snapshot) Lost() bool { return s.Result.Column == batch.NotFetched }
-
-// NotKnown reports whether the NVD says that it has no such CVE.
-func (s *Snapshot) NotKnown() bool { return s.Result.Column == batch.Unknown }
 
 // cvePage is what the page of a CVE tells.
 type cvePage struct {

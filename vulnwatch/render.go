@@ -25,6 +25,22 @@ type pages struct {
 
 // render writes the pages and feeds.
 func (e *Edition) render(dir string) error {
+	p, err := e.pages(dir)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(p.index(), p.feeds())
+	for i := range e.Snapshots {
+		if err != nil {
+			return err
+		}
+		s := &e.Snapshots[i]
+		err = p.html(filepath.Join("cve", s.ID+".html"), "cve", cvePage{p, s})
+	}
+	return err
+}
+
+func (e *Edition) pages(dir string) (*pages, error) {
 	p := &pages{
 		Edition: e, dir: dir, buf: bufio.NewWriterSize(nil, 1<<16),
 		page:    make(map[string]int32, len(e.Snapshots)),
@@ -34,7 +50,7 @@ func (e *Edition) render(dir string) error {
 	for i := range e.Snapshots {
 		id := e.Snapshots[i].ID
 		if plain, err := ParseID(id); err != nil || plain != id { // it becomes the name of a file
-			return fmt.Errorf("vulnwatch: page: %.40q is no CVE id", id)
+			return nil, fmt.Errorf("vulnwatch: page: %.40q is no CVE id", id)
 		}
 		p.page[id] = int32(i)
 	}
@@ -50,23 +66,15 @@ func (e *Edition) render(dir string) error {
 			p.recent[id] = true
 		}
 	}
+	return p, os.MkdirAll(filepath.Join(dir, "cve"), 0o755)
+}
 
-	if err := os.MkdirAll(filepath.Join(dir, "cve"), 0o755); err != nil {
-		return err
-	}
-	err := errors.Join(
+// index writes the index, and the style sheet of all pages.
+func (p *pages) index() error {
+	return errors.Join(
 		p.write("style.css", func(w io.Writer) error { _, err := io.WriteString(w, styleSheet); return err }),
 		p.html("index.html", "index", indexPage{p}),
-		p.feeds(),
 	)
-	for i := range e.Snapshots {
-		if err != nil {
-			return err
-		}
-		s := &e.Snapshots[i]
-		err = p.html(filepath.Join("cve", s.ID+".html"), "cve", cvePage{p, s})
-	}
-	return err
 }
 
 // cves are all CVEs of a change, which are several where it is folded.
