@@ -43,19 +43,26 @@ func (g *Gateway) Charges(r *http.Request, known Known, into []weir.Charge) (Cha
 	if r.Method != http.MethodConnect {
 		x.route, _ = x.site.match(r)
 	}
-	out := Charged{Route: x.route.name, Charges: into[:0], route: x.route}
+	x.charges = into[:0]
+	err := x.charge()
+	out := Charged{Route: x.route.name, Charges: x.charges, route: x.route}
 	if x.route.queue != nil {
 		out.Wait = x.route.queue.wait
 	}
+	return out, err
+}
+
+// charge fills in the charges of the route for the request of x.
+func (x *exchange) charge() error {
 	for i := range x.route.charges {
 		c := &x.route.charges[i]
-		cost, err := c.costOf(&x)
+		cost, err := c.costOf(x)
 		if err != nil {
-			return out, err
+			return err
 		}
-		out.Charges = append(out.Charges, weir.Charge{Limit: c.limit, Key: c.keyOf(&x), Cost: cost, Priority: c.priority})
+		x.charges = append(x.charges, weir.Charge{Limit: c.limit, Key: c.keyOf(x), Cost: cost, Priority: c.priority})
 	}
-	return out, nil
+	return nil
 }
 
 // Keeps reports whether charge i stays charged after an answer of this status. Of Concurrency none does.

@@ -115,14 +115,9 @@ func (x *exchange) admit() bool {
 		return true
 	}
 	x.charges = x.few[:0]
-	for i := range rt.charges {
-		c := &rt.charges[i]
-		cost, err := c.costOf(x)
-		if err != nil {
-			x.refuse(&httplimit.Refusal{Err: err})
-			return false
-		}
-		x.charges = append(x.charges, weir.Charge{Limit: c.limit, Key: c.keyOf(x), Cost: cost, Priority: c.priority})
+	if err := x.charge(); err != nil {
+		x.refuse(&httplimit.Refusal{Err: err})
+		return false
 	}
 	ctx, err := x.r.Context(), error(nil)
 	if rt.queue != nil {
