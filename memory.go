@@ -11,7 +11,7 @@ import (
 // Memory is a Store in this process. The zero Memory is ready; it must not be copied after its first
 // use. It has no goroutine and needs no closing.
 //
-// It keeps a keyed hash of each key, never the key's text, in flat tables without pointers: 28 to 40 bytes a key
+// It keeps a keyed hash of each key, never the key's text, in flat tables without pointers: 30 to 36 bytes a key
 // for the algorithms of one number. Cells at rest are dropped as others come. A cell that is not at rest is never
 // dropped: when MaxCells are in use, new keys of a limit share one cell until there is room, and Stats counts
 // these decisions.
@@ -57,6 +57,7 @@ type memory struct {
 	cells      atomic.Int64
 	overflowed atomic.Int64
 	cursor     atomic.Uint32                      // the next shard to look for cells at rest
+	barren     atomic.Int64                       // the Instant before which no shard has any
 	every      atomic.Pointer[map[key128]Instant] // holds of whole limits, by the limit's hash; replaced, never changed
 	everyMu    sync.Mutex                         // held to replace it
 	shards     [1 << shardBits]shard
@@ -377,7 +378,9 @@ func (s *memory) room(p *place, op Op, now Instant) bool {
 				return true
 			}
 			s.cells.Add(-1)
-			s.reclaim(now)
+			if !s.reclaim(now) {
+				break
+			}
 		}
 		s.overflowed.Add(1)
 		return false
@@ -455,7 +458,11 @@ func (s *memory) put(sh *shard, words int, k key128, cell *Cell, now Instant) {
 		log := *cell
 		sh.logs[k] = &log
 	}
-	sh.due = min(sh.due, cell.Rest+s.grace)
+	due := cell.Rest + s.grace
+	sh.due = min(sh.due, due)
+	for barren := s.barren.Load(); due < Instant(barren) && !s.barren.CompareAndSwap(barren, int64(due)); {
+		barren = s.barren.Load()
+	}
 }
 
 func (s *memory) saveHolds(tx *Tx, places []place, cells []Cell, now Instant) {
@@ -511,21 +518,38 @@ func (sh *shard) add(words int, k key128, cell *Cell) {
 	t.write(pos, words, cell)
 }
 
-// reclaim drops the cells at rest of one more shard, if there can be any and nobody is using it.
-func (s *memory) reclaim(now Instant) {
-	sh := &s.shards[s.cursor.Add(1)%uint32(len(s.shards))]
-	if sh.mu.TryLock() {
-		if now >= sh.due {
-			s.sweep(sh, now)
-		}
-		sh.mu.Unlock()
+// reclaim drops the cells at rest of the next shard that has some, and reports whether there was one. A round that finds none notes
+// until when no other need be made, so that a flood of keys does not pay for one each.
+func (s *memory) reclaim(now Instant) bool {
+	if now < Instant(s.barren.Load()) {
+		return false
 	}
+	const busy = 1000 // µs until a shard that somebody uses is looked at again
+	earliest := Never
+	for range len(s.shards) {
+		sh := &s.shards[s.cursor.Add(1)%uint32(len(s.shards))]
+		if !sh.mu.TryLock() { // one of the caller's own, or another's
+			earliest = min(earliest, now+busy)
+			continue
+		}
+		dropped := 0
+		if now >= sh.due {
+			dropped = s.sweep(sh, now)
+		}
+		earliest = min(earliest, sh.due)
+		sh.mu.Unlock()
+		if dropped > 0 {
+			return true
+		}
+	}
+	s.barren.Store(int64(earliest))
+	return false
 }
 
 // sweep drops the cells at rest and the holds that have ended. The shard is locked.
-func (s *memory) sweep(sh *shard, now Instant) {
+func (s *memory) sweep(sh *shard, now Instant) (dropped int) {
 	before := now - s.grace
-	dropped, due := 0, Never
+	due := Never
 	for i := range sh.tables {
 		n, earliest := sh.tables[i].sweep(before, stride(i+1))
 		dropped += n
@@ -541,5 +565,6 @@ func (s *memory) sweep(sh *shard, now Instant) {
 	}
 	maps.DeleteFunc(sh.holds, func(_ key128, until Instant) bool { return until <= before })
 	s.cells.Add(int64(-dropped))
-	sh.due, sh.swept = due+s.grace, now
+	sh.due, sh.swept = min(Never, due+s.grace), now
+	return dropped
 }

@@ -7,7 +7,7 @@ import "math/bits"
 // "Ordered hash tables", 1974): a search for a key that is not there ends as early as one for a key that is, and
 // growing or dropping idle cells is one pass from left to right. The first word of a cell is its Rest.
 //
-// The capacity is any number and grows by a quarter, so that a large table is 68 to 85 % full.
+// The capacity is any number and grows by a sixth, so that a large table is 74 to 85 % full.
 type table struct {
 	slots   []uint64 // stride words a slot: hash hi (0: empty), hash lo, the cell; the last slot stays empty
 	buckets int      // slots that hashes map to; the rest take what overflows at the end
@@ -125,8 +125,8 @@ func (t *table) write(pos, words int, c *Cell) {
 	}
 }
 
-// resize moves all cells into a table of which they fill 68 %.
-func (t *table) resize(stride int) { t.grow(t.used*147/100+4, stride) }
+// resize moves all cells into a table of which they fill 74 %.
+func (t *table) resize(stride int) { t.grow(t.used*136/100+4, stride) }
 
 // grow moves all cells into a table of so many buckets, or more if they do not fit.
 func (t *table) grow(buckets, stride int) {
@@ -136,7 +136,7 @@ func (t *table) grow(buckets, stride int) {
 }
 
 func (t *table) move(buckets, stride int) bool {
-	n := table{slots: make([]uint64, (buckets+buckets/16+5)*stride), buckets: buckets, used: t.used}
+	n := table{slots: make([]uint64, (buckets+buckets/32+5)*stride), buckets: buckets, used: t.used}
 	next, last := 0, len(n.slots)-stride
 	for pos := 0; pos < len(t.slots); pos += stride {
 		if t.slots[pos] == 0 {
