@@ -37,7 +37,7 @@ type Drive struct {
 
 	Ceiling     weir.Rate     // the most requests in any time of its period, as of Load. Required
 	MaxRequests int64         // sent in all; zero means 1,000,000
-	MaxTime     time.Duration // after which no event is due any more; zero means 10 min
+	MaxTime     time.Duration // after which nothing more is sent, but by those who come back; zero means 10 min
 	Timeout     time.Duration // of a request, as of Load
 	MaxOpen     int           // requests at once, as of Load
 
@@ -87,12 +87,13 @@ type Driven struct {
 	Faults  []DriveFault  // why requests had no answer
 }
 
-// ClassDriven is what became of the requests of one class. The events that came due are Tally.Sent + OverCeiling + OverOpen + Cut. What a
+// ClassDriven is what became of the requests of one class. The events that came due are Tally.Sent + OverCeiling + OverOpen + TooLate + Cut. What a
 // client sent that came back as it was told is in Promises alone.
 type ClassDriven struct {
 	Name        string
 	OverCeiling int64 // not sent: ErrCeiling
 	OverOpen    int64 // not sent: ErrMaxOpen
+	TooLate     int64 // not sent: ErrTooLate
 	Cut         int64 // given up, since the run was interrupted
 	Tally       Tally
 	Promises    Promises
@@ -100,7 +101,9 @@ type ClassDriven struct {
 }
 
 // Due is how many events came due.
-func (c *ClassDriven) Due() int64 { return c.Tally.Sent + c.OverCeiling + c.OverOpen + c.Cut }
+func (c *ClassDriven) Due() int64 {
+	return c.Tally.Sent + c.OverCeiling + c.OverOpen + c.TooLate + c.Cut
+}
 
 // Moment is a part of the time.
 type Moment struct {
@@ -304,7 +307,7 @@ func (r *driving) progress() DriveProgress {
 	for i := range r.result.Classes {
 		c := &r.result.Classes[i]
 		p.Total.Merge(&c.Tally)
-		p.Unsent += c.OverCeiling + c.OverOpen
+		p.Unsent += c.OverCeiling + c.OverOpen + c.TooLate
 		p.Waiting += r.watch.waiting[i]
 	}
 	return p
@@ -335,7 +338,7 @@ func (r *driving) shots() iter.Seq[Shot] {
 			}
 			at := e.At.Sub(begin)
 			switch {
-			case at >= cmp.Or(r.MaxTime, defaultMaxTime):
+			case max(at, time.Since(r.began)) >= cmp.Or(r.MaxTime, defaultMaxTime):
 				r.result.Ended = EndMaxTime
 				return
 			case r.requests.Load() >= r.maxRequests():
@@ -434,6 +437,9 @@ func (r *driving) done(s *Shot, res Result) {
 		return
 	case unsent && errors.Is(res.Err, ErrMaxOpen):
 		c.OverOpen++
+		return
+	case unsent && errors.Is(res.Err, ErrTooLate):
+		c.TooLate++
 		return
 	case unsent && errors.Is(res.Err, ErrCeiling):
 		c.OverCeiling++

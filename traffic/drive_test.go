@@ -295,6 +295,33 @@ func TestDriveBounds(t *testing.T) {
 	})
 }
 
+// A sender that cannot keep up ends as early, and does not blame the server.
+func TestDriveThatFallsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Drive{
+			URL: "http://127.0.0.1", Ceiling: plenty, Timeout: 2 * time.Second, MaxTime: 10 * time.Second,
+			Transport: transport(func(*http.Request) (*http.Response, error) { return answer(200), nil }),
+		}
+		d.Events = func(yield func(Event) bool) {
+			for e := range asking(Steady(10, 9*time.Second), "a", 1) {
+				time.Sleep(200 * time.Millisecond) // twice as long as it has
+				if !yield(e) {
+					return
+				}
+			}
+		}
+		res, err := d.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := res.Classes[0]
+		// The k-th comes at k·200 ms instead of (k−1)·100 ms: from the 19th on 2 s or more too late.
+		if due(t, res) != 49 || c.Tally.OK != 18 || c.TooLate != 31 || c.Tally.Unanswered != 0 || res.Lasted != 10*time.Second || res.Ended != EndMaxTime {
+			t.Errorf("%d served, %d too late, %v, %s", c.Tally.OK, c.TooLate, res.Lasted, res.Ended)
+		}
+	})
+}
+
 func TestDriveStopsWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)

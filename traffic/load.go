@@ -62,10 +62,12 @@ type Result struct {
 	Latency time.Duration // from its instant to the end of the answer, or to the error
 }
 
-// Why a request was not sent: MaxOpen others were open, or it would have passed the Ceiling.
+// Why a request was not sent: MaxOpen others were open, it would have passed the Ceiling, or its Timeout was over before its turn
+// came, which is the sender's fault.
 var (
 	ErrMaxOpen = errors.New("traffic: too many requests are open")
 	ErrCeiling = errors.New("traffic: over the ceiling")
+	ErrTooLate = errors.New("traffic: this machine fell too far behind")
 )
 
 // Run sends the shots, which must come in the order of time, and gives the result of each to done, one at a time.
@@ -130,6 +132,10 @@ func (r *run) until(ctx context.Context, at time.Time) bool {
 // launch sends a request whose instant has come, if it may, and does not wait for the answer.
 func (r *run) launch(shot Shot) {
 	due := r.start.Add(shot.At)
+	if time.Since(due) >= r.Timeout {
+		r.unsent(&shot, due, ErrTooLate)
+		return
+	}
 	select {
 	case r.room <- struct{}{}:
 	default:

@@ -54,7 +54,7 @@ func loadJSON(t *testing.T, stdout string) (r loadReport) {
 		t.Fatalf("%v in %s", err, stdout)
 	}
 	for _, c := range append(r.Classes, r.Total) {
-		if c.Due != c.Sent+c.OverCeiling+c.OverOpen+c.Cut || c.Sent != c.Served+c.Refused+c.Failed+c.Other+c.Unanswered {
+		if c.Due != c.Sent+c.OverCeiling+c.OverOpen+c.TooLate+c.Cut || c.Sent != c.Served+c.Refused+c.Failed+c.Other+c.Unanswered {
 			t.Errorf("%s does not add up: %+v", c.Name, c)
 		}
 		if p := c.Promises; p.Followed != p.Kept+p.Taken+p.Unclear+p.Broken+p.Lost+p.Open {

@@ -35,7 +35,7 @@ type loadReport struct {
 
 type loadClass struct {
 	Name        string       `json:"name"`
-	Due         int64        `json:"due"` // sent + over_ceiling + over_open + cut
+	Due         int64        `json:"due"` // sent + over_ceiling + over_open + too_late + cut
 	Sent        int64        `json:"sent"`
 	Served      int64        `json:"served"`  // 2xx
 	Refused     int64        `json:"refused"` // 429
@@ -44,6 +44,7 @@ type loadClass struct {
 	Unanswered  int64        `json:"unanswered"`
 	OverCeiling int64        `json:"over_ceiling"`
 	OverOpen    int64        `json:"over_open"`
+	TooLate     int64        `json:"too_late"`
 	Cut         int64        `json:"cut"`
 	Late        int64        `json:"late"` // left more than 10 ms after they were due
 	MaxLate     float64      `json:"max_late_ms"`
@@ -115,6 +116,7 @@ func newLoadReport(p *loadPlan, d *traffic.Driven) *loadReport {
 		all.Promises.Merge(&c.Promises)
 		all.OverCeiling += c.OverCeiling
 		all.OverOpen += c.OverOpen
+		all.TooLate += c.TooLate
 		all.Cut += c.Cut
 		r.Classes = append(r.Classes, loadClassOf(c))
 	}
@@ -130,7 +132,7 @@ func loadClassOf(c *traffic.ClassDriven) loadClass {
 	t, p := &c.Tally, &c.Promises
 	out := loadClass{
 		Name: c.Name, Due: c.Due(), Sent: t.Sent, Served: t.OK, Refused: t.Refused, Failed: t.Failed, Other: t.Other, Unanswered: t.Unanswered,
-		OverCeiling: c.OverCeiling, OverOpen: c.OverOpen, Cut: c.Cut, Late: t.Late, MaxLate: millis(t.MaxLate),
+		OverCeiling: c.OverCeiling, OverOpen: c.OverOpen, TooLate: c.TooLate, Cut: c.Cut, Late: t.Late, MaxLate: millis(t.MaxLate),
 		ServedIn: quantilesOf(&t.Latency), RefusedIn: quantilesOf(&t.Refusal),
 		Promises: loadPromises{
 			Given: p.Given, Missing: p.Missing, TooLong: p.TooLong, Followed: p.Followed(), Kept: p.Kept, Taken: p.Taken, Unclear: p.Unclear,
@@ -272,6 +274,9 @@ func (r *loadReport) notes() []string {
 	}
 	if t.OverOpen > 0 {
 		add("%s not sent: as many as --max-open were without an answer.", requests(t.OverOpen))
+	}
+	if t.TooLate > 0 {
+		add("%s not sent: this machine fell behind by more than --timeout, and they would have come for nothing.", requests(t.TooLate))
 	}
 	for _, f := range r.Faults {
 		add("%s without an answer: %s.", requests(f.Count), printable(f.Reason))
