@@ -119,9 +119,11 @@ func (a *ask) read(tx *weir.Tx) {
 	r = r[2:]
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
-		c.When, c.Left, c.Next = now+weir.Instant(r[0]), r[1], 0
-		if r[2] != 0 {
-			c.Next = now + weir.Instant(r[2])
+		c.When, c.Left, c.Next, c.Held = now+weir.Instant(r[0]), r[1], 0, 0
+		if next := weir.Instant(r[2]); next > 0 {
+			c.Next = now + next
+		} else if next < 0 { // a hold
+			c.Next, c.Held = now-next, now-next
 		}
 		r = r[3:]
 	}
@@ -346,6 +348,10 @@ func lawAt(laws []charge, law *[4]string) int {
 // numbers reads n numbers from the start of text.
 func numbers(into []int64, text string, n int) ([]int64, string, error) {
 	for i := 0; i < len(text) && len(into) < n; i++ {
+		negative := text[i] == '-'
+		if negative {
+			i++
+		}
 		start := i
 		var v int64
 		for ; i < len(text) && text[i] != ' '; i++ {
@@ -354,6 +360,9 @@ func numbers(into []int64, text string, n int) ([]int64, string, error) {
 				return nil, "", fmt.Errorf("weir: redis: the script's reply has %.20q for a number", text[start:])
 			}
 			v = 10*v + int64(d)
+		}
+		if negative {
+			v = -v
 		}
 		into = append(into, v)
 		if len(into) == n {

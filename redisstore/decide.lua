@@ -9,7 +9,8 @@
 --       then for each transaction
 --         op, instant (Refund: made; Hold: until), the number of charges, and for each
 --           cell, law, cost, floor
--- reply one string: now, and for each transaction ok, at - now, and for each charge when - now, left, next - now (or 0)
+-- reply one string: now, and for each transaction ok, at - now, and for each charge when - now, left, next - now:
+--       0 if there is no next, and negative if it is the end of a hold
 --
 -- A cell is a string, "rest a b held" without the zeros at its end, or, of algorithms with a log, a sorted set: an entry's
 -- score is its instant and its member has the cost; rest, a and held are members r, a, h with the score -1-value.
@@ -390,7 +391,7 @@ local function decide(op, instant, charges)
     local law, c, keep = it.law, it.c, it.keep
     local rest, more = left(law, c, now, keep), now
     if c.h > now then
-      rest, more = 0, c.h
+      rest, more = 0, now - (c.h - now)
     elseif rest < law.cap - keep and c.rest > now then
       more = when(law, c, now, rest + 1, keep)
     end

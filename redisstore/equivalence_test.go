@@ -96,7 +96,7 @@ func (s *both) Apply(ctx context.Context, tx *weir.Tx) error {
 func results(tx *weir.Tx) string {
 	s := fmt.Sprintf("now=%d ok=%t at=%d", tx.Now, tx.OK, tx.At)
 	for _, c := range tx.Charges {
-		s += fmt.Sprintf(" [when=%d left=%d next=%d]", c.When, c.Left, c.Next)
+		s += fmt.Sprintf(" [when=%d left=%d next=%d held=%d]", c.When, c.Left, c.Next, c.Held)
 	}
 	return s
 }

@@ -234,10 +234,11 @@ func (g *Guard) alone(ctx context.Context, tx *weir.Tx, cause error) error {
 		c := &tx.Charges[i]
 		if at[i] >= 0 {
 			o := &own.Charges[at[i]]
-			c.When, c.Left, c.Next = o.When, o.Left, o.Next
+			c.When, c.Left, c.Next, c.Held = o.When, o.Left, o.Next, o.Held
 			continue
 		}
-		c.When, c.Left, c.Next = own.Now, max(0, c.Law.Capacity-int64(weir.High-c.Priority)*c.Law.Headroom), 0
+		c.When, c.Next, c.Held = own.Now, 0, 0
+		c.Left = max(0, c.Law.Capacity-int64(weir.High-c.Priority)*c.Law.Headroom)
 	}
 	return nil
 }

@@ -244,7 +244,7 @@ func (le *lease) take(ctx context.Context, tx *weir.Tx) error {
 	if got != nil {
 		r := &got.Charges[0]
 		tx.Now, tx.OK, tx.At = got.Now, got.OK, got.At
-		c.When, c.Left, c.Next = r.When, r.Left, r.Next
+		c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
 		return nil
 	}
 	le.mu.Lock()
@@ -288,7 +288,7 @@ func (le *lease) units(now time.Time) (n int64) {
 func (le *lease) answer(tx *weir.Tx, c *weir.TxCharge, now time.Time) {
 	tx.Now, tx.OK = le.base+weir.Instant(now.Sub(le.baseAt)/time.Microsecond), true
 	tx.At = tx.Now
-	c.When, c.Next = tx.Now, 0
+	c.When, c.Next, c.Held = tx.Now, 0, 0
 	c.Left = min(le.rest+le.units(now), c.Law.Capacity)
 }
 

@@ -83,7 +83,7 @@ func (l *Leased) take(ctx context.Context, tx *weir.Tx) error {
 			tx.Now = max(tx.Now, one.Now)
 		} else {
 			r := &rest.Charges[at[i]]
-			c.When, c.Left, c.Next = r.When, r.Left, r.Next
+			c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
 		}
 	}
 	if len(rest.Charges) > 0 {
@@ -98,7 +98,7 @@ func (l *Leased) take(ctx context.Context, tx *weir.Tx) error {
 			c.When = tx.Now
 			if refused != nil && c.Cell == by {
 				r := &refused.Charges[0]
-				c.When, c.Left, c.Next = r.When, r.Left, r.Next
+				c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
 			}
 		}
 		if !c.Limit.Shadow {
@@ -173,7 +173,7 @@ func (l *Leased) peek(ctx context.Context, tx *weir.Tx) error {
 		c := &tx.Charges[i]
 		if held[i] == nil {
 			r := &rest.Charges[at[i]]
-			c.When, c.Left, c.Next = r.When, r.Left, r.Next
+			c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
 			continue
 		}
 		var one weir.Tx
@@ -216,7 +216,7 @@ func (l *Leased) refund(ctx context.Context, tx *weir.Tx) error {
 	}
 	for i := range tx.Charges {
 		c, r := &tx.Charges[i], &from[i].Charges[at[i]]
-		c.When, c.Left, c.Next = r.When, r.Left, r.Next
+		c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ type refusal struct {
 }
 
 type result struct {
-	when, next weir.Instant
-	left       int64
+	when, next, held weir.Instant
+	left             int64
 }
 
 var refusalSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -123,7 +123,7 @@ func remember(tx *weir.Tx, question [2]uint64, given uint64, asked time.Time) *r
 	e.results = make([]result, len(tx.Charges))
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
-		e.results[i] = result{c.When, c.Next, c.Left}
+		e.results[i] = result{c.When, c.Next, c.Held, c.Left}
 		if c.When > tx.Now {
 			e.until = min(e.until, c.When)
 		}
@@ -139,7 +139,7 @@ func (e *refusal) read(tx *weir.Tx, now time.Time) {
 	tx.Now, tx.OK, tx.At = e.now+weir.Instant(max(0, now.Sub(e.answered))/time.Microsecond), false, e.at
 	for i := range tx.Charges {
 		c, res := &tx.Charges[i], e.results[i]
-		c.When, c.Left, c.Next = max(res.when, tx.Now), res.left, res.next
+		c.When, c.Left, c.Next, c.Held = max(res.when, tx.Now), res.left, res.next, res.held
 	}
 }
 

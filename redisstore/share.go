@@ -96,7 +96,7 @@ func (s *share) Apply(ctx context.Context, tx *weir.Tx) error {
 	}
 	for i := range tx.Charges {
 		c, o := &tx.Charges[i], &own.Charges[i]
-		c.When, c.Left, c.Next = o.When, o.Left, o.Next
+		c.When, c.Left, c.Next, c.Held = o.When, o.Left, o.Next, o.Held
 		// What is too much for the part may not be for the whole: not never, but not now.
 		if o.When == weir.Never && fits(tx, i) {
 			c.When = own.Now + s.retry
