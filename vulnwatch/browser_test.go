@@ -192,7 +192,7 @@ func TestBrowserStale(t *testing.T) {
 			t.Errorf("%s: marked stale while it is fresh", path)
 		}
 	}
-	failed := &Report{Started: checkTime.AddDate(0, 0, 1), Verdict: `batch: 3 items not fetched; "} body { display: none } \`}
+	failed := &Report{Started: checkTime.AddDate(0, 0, 1), Verdict: `batch: 3 items not fetched; "} body { display: none } \ ` + "\u202Eback"}
 	if err := writeStatus(dir, failed, checkTime); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestBrowserStale(t *testing.T) {
 		for _, path := range []string{"/index.html", "/cve/" + e.Snapshots[0].ID + ".html"} {
 			b.do("open "+path, chromedp.Navigate(origin+path), chromedp.Reload())
 			text := eval[string](b, says)
-			if !eval[bool](b, visible) || !strings.Contains(text, "3 items not fetched") || !strings.Contains(text, "2026-12-01 06:00 UTC") || !strings.Contains(text, "2026-11-30 06:00 UTC") {
+			if !eval[bool](b, visible) || !strings.Contains(text, "3 items not fetched; ") || strings.ContainsFunc(text, hidden) || !strings.Contains(text, "} body { display: none } ") || !strings.Contains(text, "2026-12-01 06:00 UTC") || !strings.Contains(text, "2026-11-30 06:00 UTC") {
 				t.Errorf("%s%s: the mark says %s", origin, path, text)
 			}
 			b.picture("stale")

@@ -351,7 +351,7 @@ func writeStatus(dir string, failed *Report, last time.Time) error {
 		st = status{Stale: true, Reason: failed.Verdict, Tried: failed.Started, Complete: last}
 		text := fmt.Sprintf("Stale: the check of %s failed (%s). These pages are of the last complete check, of %s.",
 			failed.Started.Format("2006-01-02 15:04 UTC"), failed.Verdict, last.Format("2006-01-02 15:04 UTC"))
-		css = "#stale::before { content: \"" + cssString(text) + "\"; display: block; }\n#stale { display: block !important; }\n"
+		css = "#stale::before { content: \"" + cssString(plain(text)) + "\"; display: block; }\n#stale { display: block !important; }\n"
 	}
 	raw, err := json.MarshalIndent(st, "", "\t")
 	if err != nil {
@@ -372,7 +372,7 @@ func cssString(text string) string {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(" .,:;()%/-+=?&", r):
 			b.WriteRune(r)
 		default:
-			fmt.Fprintf(&b, "\\%06x", r)
+			fmt.Fprintf(&b, "\\%06x ", r)
 		}
 	}
 	return b.String()
