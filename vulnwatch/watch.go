@@ -89,6 +89,7 @@ type KEVReport struct {
 type Edition struct {
 	Title     string
 	URL       string // where it is published, or empty
+	First     bool   // there was no check before
 	Report    Report
 	Snapshots []Snapshot // in the order of the list
 	History   []Change   // the oldest first
@@ -151,7 +152,7 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Edition{Title: w.Title, URL: w.URL, History: old.history}
+	e := &Edition{Title: w.Title, URL: w.URL, First: len(old.snapshots) == 0, History: old.history}
 	if e.Title == "" {
 		e.Title = "Watched CVEs"
 	}

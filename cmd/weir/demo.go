@@ -60,6 +60,7 @@ made as large as this machine can drive, and every figure is measured in the run
 		},
 	}
 	cmd.AddCommand(newDemoClient())
+	cmd.AddCommand(newDemoWatch())
 	cmd.Flags().Float64Var(&seconds, "seconds", 12, "how long each act is")
 	cmd.Flags().Float64Var(&rate, "rate", 3.5, "what arrives at the peak, as a multiple of what the backend serves")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as one JSON object")

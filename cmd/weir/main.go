@@ -125,6 +125,8 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 	root.AddCommand(newServe())
 	root.AddCommand(newCheck())
 	root.AddCommand(newFetch())
+	root.AddCommand(newWatch())
+	root.AddCommand(newSimulate())
 	root.AddCommand(newLoad())
 	root.AddCommand(newDemo())
 	root.AddCommand(newGateHeaders())

@@ -1,0 +1,395 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/batch"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/vulnwatch"
+)
+
+// watching are the flags of weir watch.
+type watching struct {
+	list, out, keyFile, nvdURL, title, siteURL, rate string
+
+	kevURLs []string
+	every   time.Duration
+	timeout time.Duration
+	latency time.Duration
+	workers int
+	plan    bool
+	quiet   bool
+	asJSON  bool
+
+	refused   float64
+	limited   int
+	lost      int
+	gone      float64
+	kevShrink float64
+}
+
+func newWatch() *cobra.Command {
+	f := &watching{}
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Check every CVE of a list against NVD and CISA KEV, and publish what changed",
+		Long: `watch asks the NVD for every CVE of a list, up to 100 in one request and inside its limit, gets CISA's catalogue of known
+exploited vulnerabilities, and publishes a site: an index, a page a CVE with its history, Atom and JSON feeds. What could not be
+fetched is never read as "no change": over the thresholds nothing is published, and the pages of the last complete
+check stay, marked stale.
+
+The list has one id a line; # begins a comment. The key for the NVD, which raises its limit from 5 to 50 requests in 30 s, is
+read from a file. --out becomes a symbolic link that is turned over to each new edition at once.
+
+With --every it goes on as a service: the first check at once, then one each period. A check that failed is repeated
+after a twelfth of the period.
+
+Exit codes: 0 complete and published; 1 incomplete, or something failed: nothing was published; 2 wrong arguments or list;
+3 interrupted. A service that is told to stop ends with 0.
+
+This product uses data from the NVD API but is not endorsed or certified by the NVD.`,
+		Example: `  weir watch --list cves.txt --out site
+  weir watch --list cves.txt --out /srv/cves --nvd-key-file /etc/weir/nvd.key --every 24h`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.list, "list", "", "the `file` of CVE ids, one a line")
+	fl.StringVar(&f.out, "out", "", "the `folder` of the site; it must be new, or one that weir made")
+	fl.StringVar(&f.keyFile, "nvd-key-file", "", "a `file` with an API key of the NVD")
+	fl.StringVar(&f.nvdURL, "nvd-url", vulnwatch.NVDURL, "the NVD's API 2.0, or what serves as it")
+	fl.StringArrayVar(&f.kevURLs, "kev-url", []string{vulnwatch.KEVURL, vulnwatch.KEVMirror}, "a `URL` of CISA's catalogue; several are tried in their order")
+	fl.StringVar(&f.rate, "rate", "", "the `limit` of --nvd-url if it is not the NVD's 5/30s, with a key 50/30s")
+	fl.DurationVar(&f.every, "every", 0, "check again and again, with this `period`")
+	fl.IntVar(&f.workers, "workers", 4, "`requests` at once")
+	fl.DurationVar(&f.timeout, "timeout", 150*time.Second, "for one answer of the NVD, to its end; it can be slow with a hundred records")
+	fl.DurationVar(&f.latency, "latency", 4*time.Second, "what to expect of one answer, for the plan")
+	fl.StringVar(&f.title, "title", "", "what the pages are called")
+	fl.StringVar(&f.siteURL, "site-url", "", "where the site is published, for links in the feeds, as https://example.org/cves/")
+	fl.BoolVar(&f.plan, "plan", false, "say what a check will take, send nothing")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress on a terminal")
+	fl.BoolVar(&f.asJSON, "json", false, "print a JSON object a check")
+	fl.Float64Var(&f.refused, "max-refused-share", 0, "fail over this `share` of requests refused; without it, over 0.3 of 20 requests or more")
+	fl.IntVar(&f.limited, "max-rate-limited", 2, "fail over this `number` of CVEs not fetched because of the limit")
+	fl.IntVar(&f.lost, "max-not-fetched", 0, "fail over this `number` of CVEs not fetched for other reasons")
+	fl.Float64Var(&f.gone, "max-gone-share", 0.01, "take it for a broken answer if the NVD knows more than this `share` of its CVEs no longer")
+	fl.Float64Var(&f.kevShrink, "max-kev-shrink", 0.01, "refuse a catalogue that has lost more than this `share` of its entries")
+	return cmd
+}
+
+func (f *watching) run(cmd *cobra.Command) error {
+	key, err := f.check()
+	if err != nil {
+		return err
+	}
+	ids, problems, err := f.readList()
+	if err != nil {
+		return err
+	}
+	if f.plan {
+		f.sayList(cmd.ErrOrStderr(), problems)
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), f.planned(ids, key))
+		return failed(err)
+	}
+	if f.every == 0 {
+		return f.exit(f.once(cmd.Context(), cmd, key, ids, problems))
+	}
+	return f.serve(cmd, key, ids, problems)
+}
+
+// check looks at the flags, and reads the key.
+func (f *watching) check() (key string, err error) {
+	switch {
+	case f.list == "":
+		return "", badUsage("--list is missing: a file of CVE ids, one a line")
+	case f.out == "" && !f.plan:
+		return "", badUsage("--out is missing: the folder of the site")
+	case f.workers < 1:
+		return "", badUsage("--workers %d: want 1 or more", f.workers)
+	case f.every < 0 || f.every > 0 && f.every < time.Second:
+		return "", badUsage("--every %v: want a second or more", f.every)
+	case f.timeout <= 0:
+		return "", badUsage("--timeout %v: want a time above 0", f.timeout)
+	}
+	for _, share := range []struct {
+		flag  string
+		value float64
+	}{{"--max-refused-share", f.refused}, {"--max-gone-share", f.gone}, {"--max-kev-shrink", f.kevShrink}} {
+		if !(share.value >= 0 && share.value <= 1) {
+			return "", badUsage("%s %v: want 0 to 1", share.flag, share.value)
+		}
+	}
+	if f.rate != "" {
+		if _, err := weir.ParseRate(f.rate); err != nil {
+			return "", badUsage("--rate: %v", err)
+		}
+	}
+	for _, given := range append([]string{f.nvdURL}, f.kevURLs...) {
+		u, err := url.Parse(given)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return "", badUsage("%q: want http:// or https:// and a host", given)
+		}
+	}
+	if f.keyFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(f.keyFile)
+	if err != nil {
+		return "", badUsage("--nvd-key-file: %v", err)
+	}
+	key = strings.TrimSpace(string(b))
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", badUsage("--nvd-key-file %s: want one key, in one line", f.keyFile)
+	}
+	if u, _ := url.Parse(f.nvdURL); u.Scheme != "https" && !isLoopback(u.Hostname()) {
+		return "", badUsage("--nvd-url %s: a key is sent over https only", f.nvdURL)
+	}
+	return key, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (f *watching) readList() (ids, problems []string, err error) {
+	ids, problems, err = vulnwatch.ListFile(f.list)
+	if err != nil {
+		return nil, nil, badConfig(err)
+	}
+	if len(ids) == 0 {
+		return nil, nil, badUsage("--list %s: no CVE ids in it: %s", f.list, strings.Join(append(problems, "one a line is wanted"), "; "))
+	}
+	return ids, problems, nil
+}
+
+func (f *watching) sayList(w io.Writer, problems []string) {
+	for _, p := range problems {
+		fmt.Fprintf(w, "%s: %s\n", f.list, p)
+	}
+}
+
+func (f *watching) nvd(key string) *vulnwatch.NVD {
+	n := &vulnwatch.NVD{URL: f.nvdURL, Key: key, Workers: f.workers}
+	if f.rate != "" {
+		n.Rate, _ = weir.ParseRate(f.rate) // check has seen that it can be read
+	}
+	return n
+}
+
+// planned is what a check will take, by the gate that it will have.
+func (f *watching) planned(ids []string, key string) batch.Plan {
+	gate := f.nvd(key).Transport(nil).Gates[0]
+	rate := gate.Limit.Rate
+	return batch.Plan{
+		Requests: (len(ids) + 99) / 100, Units: int(rate.Units), Window: rate.Period + gate.Guard,
+		Workers: f.workers, Latency: f.latency,
+	}
+}
+
+// once is one check.
+func (f *watching) once(ctx context.Context, cmd *cobra.Command, key string, ids, problems []string) error {
+	plan := f.planned(ids, key)
+	f.sayList(cmd.ErrOrStderr(), problems)
+	if !f.asJSON {
+		fmt.Fprintf(cmd.OutOrStdout(), "%d CVEs: %s\n", len(ids), plan)
+	}
+	progress := newFetchProgress(cmd.ErrOrStderr(), f.quiet || f.asJSON, plan)
+	nvd := f.nvd(key)
+	transport := nvd.Transport(nil)
+	transport.Timeout, transport.Observe = f.timeout, progress.event
+	nvd.Client = &http.Client{Transport: transport}
+	nvd.Progress = func(settled int) { progress.reached(settled * plan.Requests / len(ids)) }
+	kev := vulnwatch.KEVTransport(nil)
+	kev.Observe = func(e httplimit.Event) {
+		if e.Kind == httplimit.Waiting || e.Kind == httplimit.Retrying {
+			batch.CounterOf(e.Request.Context()).Wait(e.Wait)
+		}
+	}
+	w := vulnwatch.Watch{
+		IDs: ids, Problems: problems, Out: f.out, Title: f.title, URL: f.siteURL, NVD: nvd,
+		KEV:        &vulnwatch.KEV{URLs: f.kevURLs, Client: &http.Client{Transport: kev}, Shrink: f.kevShrink},
+		Thresholds: batch.Thresholds{RefusalShare: f.refused, RateLimited: orNone(f.limited), NotFetched: f.lost},
+		GoneShare:  f.gone,
+	}
+	e, err := w.Run(ctx)
+	progress.end()
+	transport.CloseIdleConnections()
+	if e == nil {
+		return err
+	}
+	if f.asJSON {
+		return errors.Join(err, printJSON(cmd.OutOrStdout(), watched{plan.Bound().Seconds(), f.out, err == nil, e.Report, e.New}))
+	}
+	tellWatch(cmd.OutOrStdout(), e, err)
+	if err == nil {
+		fmt.Fprintln(cmd.OutOrStdout(), "published:", f.out)
+	}
+	return err
+}
+
+// reached is for those who count what is done themselves.
+func (p *fetchProgress) reached(done int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = done
+}
+
+// watched is a check as JSON.
+type watched struct {
+	Bound     float64            `json:"bound_seconds"` // the least that it could take
+	Out       string             `json:"out"`
+	Published bool               `json:"published"`
+	Report    vulnwatch.Report   `json:"report"`
+	Changes   []vulnwatch.Change `json:"changes"`
+}
+
+// tellWatch prints the account of a check.
+func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
+	rep := &e.Report
+	for _, tried := range rep.KEV.Tried {
+		fmt.Fprintln(w, "KEV: not from", tried)
+	}
+	if rep.KEV.URL != "" {
+		fmt.Fprintf(w, "KEV: %d entries from %s", rep.KEV.Entries, rep.KEV.URL)
+		if !rep.KEV.Released.IsZero() {
+			fmt.Fprintf(w, ", released %s, %s ago", rep.KEV.Released.Format("2006-01-02 15:04 UTC"), ago(rep.Ended.Sub(rep.KEV.Released)))
+		}
+		if rep.KEV.NotModified {
+			fmt.Fprint(w, ", not modified since the last check")
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "%s; %v\n", &rep.Ledger, rep.Ended.Sub(rep.Started).Round(10*time.Millisecond))
+	if rep.Drift > 0 {
+		fmt.Fprintf(w, "%d values were of a shape that weir does not know, and were left out\n", rep.Drift)
+	}
+	const shown = 20
+	tellLost(w, rep.Lost)
+	for i, c := range e.New {
+		if i == shown {
+			fmt.Fprintf(w, "… and %d more\n", len(e.New)-shown)
+			break
+		}
+		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, c.Text)
+	}
+	switch {
+	case err == nil && e.First:
+		fmt.Fprintln(w, "verdict: ok, complete; the first check, so there is nothing to compare with")
+	case err == nil:
+		fmt.Fprintf(w, "verdict: ok, complete; %d changes, %d in all\n", len(e.New), len(e.History))
+	default:
+		fmt.Fprintln(w, "verdict: no:", rep.Verdict)
+	}
+}
+
+// tellLost names what was not fetched, all that ended alike in one line.
+func tellLost(w io.Writer, lost []vulnwatch.Lost) {
+	type end struct {
+		reason batch.Reason
+		detail string
+	}
+	ids := make(map[end][]string)
+	var ends []end
+	for _, l := range lost {
+		e := end{l.Reason, l.Detail}
+		if ids[e] == nil {
+			ends = append(ends, e)
+		}
+		ids[e] = append(ids[e], l.ID)
+	}
+	const shown, named = 20, 5
+	for i, e := range ends {
+		if i == shown {
+			fmt.Fprintf(w, "… and %d more reasons\n", len(ends)-shown)
+			break
+		}
+		some := strings.Join(ids[e][:min(named, len(ids[e]))], ", ")
+		if n := len(ids[e]) - named; n > 0 {
+			some += fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(w, "not fetched: %s: %s (%s)\n", some, e.detail, e.reason)
+	}
+}
+
+// ago is how long ago something was, as people say it.
+func ago(d time.Duration) string {
+	n, unit := max(0, d)/time.Minute, "minute"
+	switch {
+	case d >= 48*time.Hour:
+		n, unit = d/(24*time.Hour), "day"
+	case d >= time.Hour:
+		n, unit = d/time.Hour, "hour"
+	}
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
+
+// exit turns the end of a check into an exit code.
+func (f *watching) exit(err error) error {
+	if errors.Is(err, vulnwatch.ErrInterrupted) {
+		return &exitError{code: exitInterrupted, err: err}
+	}
+	return failed(err)
+}
+
+// serve checks again and again, until it is told to stop. The list is read anew each time.
+func (f *watching) serve(cmd *cobra.Command, key string, ids, problems []string) error {
+	ctx := cmd.Context()
+	for n := 1; ; n++ {
+		began := time.Now()
+		err := error(nil)
+		if n > 1 {
+			ids, problems, err = f.readList()
+		}
+		if err == nil {
+			err = f.once(ctx, cmd, key, ids, problems)
+		}
+		if ctx.Err() != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "weir watch: stopped")
+			return nil
+		}
+		next := nextCheck(began, time.Now(), f.every, err != nil)
+		if err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+		}
+		if !f.asJSON {
+			fmt.Fprintln(cmd.OutOrStdout(), "next check:", next.Format("2006-01-02 15:04:05 MST"))
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			fmt.Fprintln(cmd.ErrOrStderr(), "weir watch: stopped")
+			return nil
+		}
+	}
+}
+
+// nextCheck is when to check again. A little of it is random, so that not everybody who started at midnight asks at midnight.
+func nextCheck(began, ended time.Time, every time.Duration, failed bool) time.Time {
+	next := began.Add(every)
+	if failed {
+		next = ended.Add(every / 12)
+	}
+	if next.Before(ended) {
+		next = ended
+	}
+	return next.Add(rand.N(min(every/100, time.Minute) + 1))
+}

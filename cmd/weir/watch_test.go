@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/vulnwatch"
+	"github.com/weir-go/weir/vulnwatch/nvdtest"
+)
+
+// watchedList is a made-up NVD, a list of its CVEs, and the arguments to watch it.
+func watchedList(t *testing.T, cves int) (server *nvdtest.Server, site string, args []string) {
+	t.Helper()
+	server = &nvdtest.Server{World: nvdtest.Synthetic(3, cves), Key: "0123-good", Units: -1, KeyUnits: -1}
+	ts := httptest.NewServer(server)
+	t.Cleanup(ts.Close)
+	dir := t.TempDir()
+	list := filepath.Join(dir, "cves.txt")
+	text := "# ours\n" + strings.Join(server.World.IDs(), "\n") + "\nCVE-nonsense\n"
+	if err := os.WriteFile(list, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	site = filepath.Join(dir, "site")
+	return server, site, []string{"watch", "--list", list, "--out", site, "--rate", "100000/s",
+		"--nvd-url", ts.URL + nvdtest.NVDPath, "--kev-url", ts.URL + nvdtest.KEVPath, "--kev-url", ts.URL + nvdtest.MirrorPath}
+}
+
+func TestWatch(t *testing.T) {
+	server, site, args := watchedList(t, 150)
+	code, stdout, stderr := weirIn(t.Context(), "", args...)
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		"150 CVEs: 2 requests at 100000 in 1.016666666s: at least",
+		"150 items: 150 changed, 0 same", "3 requests, 0 refused", "the first check", "published: " + site,
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if !strings.Contains(stderr, `line 152: "CVE-NONSENSE" is no CVE id`) && !strings.Contains(stderr, `line 152: "CVE-nonsense" is no CVE id`) || strings.Contains(stderr, "\x1b") {
+		t.Errorf("stderr %q", stderr)
+	}
+	if _, err := os.Stat(filepath.Join(site, "index.html")); err != nil {
+		t.Error(err)
+	}
+
+	// The next day: CISA turns us away, and something has changed.
+	edits := server.World.NextDay()
+	server.Inject(nvdtest.Fault{Kind: nvdtest.Forbidden, At: nvdtest.KEV})
+	code, stdout, _ = weirIn(t.Context(), "", args...)
+	if code != exitOK || !strings.Contains(stdout, "KEV: not from http") || !strings.Contains(stdout, nvdtest.MirrorPath+", released 2026-01-06") || strings.Count(stdout, "\nchanged: ") < len(edits)-1 {
+		t.Errorf("exit code %d, %d edits:\n%s", code, len(edits), stdout)
+	}
+
+	// A day on which the NVD is down: nothing is published, and exit code 1.
+	server.World.NextDay()
+	server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 404, Message: "Invalid cveIds parameter."})
+	code, stdout, stderr = weirIn(t.Context(), "", append(args, "--json")...)
+	var got watched
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if code != exitFailure || got.Published || got.Report.Complete || got.Report.Ledger.NotFetched != 150 || !strings.Contains(stderr, "nothing was published, and the pages are marked stale") {
+		t.Errorf("exit code %d, %+v, stderr %s", code, got.Report.Ledger, stderr)
+	}
+	status, err := os.ReadFile(filepath.Join(site, "status.json"))
+	if err != nil || !strings.Contains(string(status), `"stale": true`) {
+		t.Errorf("%v: %s", err, status)
+	}
+}
+
+func TestWatchKey(t *testing.T) {
+	server, _, args := watchedList(t, 150)
+	for key, want := range map[string]int{"0123-good\n": exitOK, "0123-bad": exitFailure} {
+		file := filepath.Join(t.TempDir(), "key")
+		if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server.Forget()
+		code, stdout, stderr := weirIn(t.Context(), "", append(args, "--nvd-key-file", file, "--workers", "1")...)
+		if code != want || strings.Contains(stdout+stderr, strings.TrimSpace(key)) {
+			t.Errorf("%q: exit code %d:\n%s%s", key, code, stdout, stderr)
+		}
+		if want == exitFailure && !strings.Contains(stderr, "the NVD refuses the request: Invalid apiKey.") {
+			t.Errorf("stderr %q", stderr)
+		}
+		for _, r := range server.Requests() {
+			if r.WithKey != (r.Endpoint == nvdtest.NVD) {
+				t.Errorf("%s: with a key: %v", r.Endpoint, r.WithKey)
+			}
+		}
+	}
+	code, stdout, _ := weirIn(t.Context(), "", "watch", "--plan", "--list", args[2])
+	if code != exitOK || !strings.Contains(stdout, "2 requests at 5 in 30.5s") {
+		t.Errorf("without a key: %s", stdout)
+	}
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte("0123"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, _ = weirIn(t.Context(), "", "watch", "--plan", "--list", args[2], "--nvd-key-file", file)
+	if code != exitOK || !strings.Contains(stdout, "2 requests at 50 in 30.5s") {
+		t.Errorf("with a key: %s", stdout)
+	}
+}
+
+// TestWatchAsAService: a check that fails does not end it, and being told to stop does, with 0.
+func TestWatchAsAService(t *testing.T) {
+	server, site, args := watchedList(t, 20)
+	server.Inject(nvdtest.Fault{Kind: nvdtest.Empty, Times: 2}, nvdtest.Fault{Kind: nvdtest.HTML, At: nvdtest.KEV, Times: 1}, nvdtest.Fault{Kind: nvdtest.HTML, At: nvdtest.Mirror, Times: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(filepath.Join(site, "index.html")); err == nil {
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	code, stdout, stderr := weirIn(ctx, "", append(args, "--every", "1s")...)
+	if code != exitOK || strings.Count(stdout, "next check: ") < 1 || !strings.Contains(stdout, "verdict: no: no KEV catalogue") || !strings.HasSuffix(stderr, "weir watch: stopped\n") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+func TestWatchInterrupted(t *testing.T) {
+	server, _, args := watchedList(t, 20)
+	server.Inject(nvdtest.Fault{Kind: nvdtest.Stall})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for !slices.ContainsFunc(server.Requests(), func(r nvdtest.Request) bool { return r.Endpoint == nvdtest.NVD }) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if code, stdout, stderr := weirIn(ctx, "", args...); code != exitInterrupted || !strings.Contains(stderr, "interrupted: nothing was published") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+func TestNextCheck(t *testing.T) {
+	began := time.Date(2026, 1, 5, 6, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		took, every time.Duration
+		failed      bool
+		want        time.Duration // after began, or up to a minute later
+	}{
+		{2 * time.Minute, 24 * time.Hour, false, 24 * time.Hour},
+		{2 * time.Minute, 24 * time.Hour, true, 2*time.Hour + 2*time.Minute},
+		{3 * time.Hour, time.Hour, false, 3 * time.Hour},
+	} {
+		got := nextCheck(began, began.Add(tc.took), tc.every, tc.failed).Sub(began)
+		if got < tc.want || got > tc.want+time.Minute {
+			t.Errorf("%+v: after %v", tc, got)
+		}
+	}
+}
+
+func TestWatchUsage(t *testing.T) {
+	_, _, args := watchedList(t, 1)
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("# nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("secret-key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"watch"}, "--list is missing"},
+		{[]string{"watch", "--list", empty}, "--out is missing"},
+		{[]string{"watch", "--list", empty, "--out", "x"}, "no CVE ids in it"},
+		{append(slices.Clone(args), "--workers", "0"), "--workers 0"},
+		{append(slices.Clone(args), "--max-gone-share", "NaN"), "--max-gone-share NaN"},
+		{append(slices.Clone(args), "--rate", "fast"), "--rate"},
+		{append(slices.Clone(args), "--kev-url", "kev.json"), "want http:// or https://"},
+		{append(slices.Clone(args), "--nvd-key-file", empty), "want one key, in one line"},
+		{append(slices.Clone(args), "--nvd-key-file", key, "--nvd-url", "http://nvd.example/"), "over https only"},
+	} {
+		code, stdout, stderr := weirIn(t.Context(), "", tc.args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, tc.want) || strings.Contains(stderr, "secret-key") {
+			t.Errorf("%q: exit code %d, stderr %q, want %q", tc.args, code, stderr, tc.want)
+		}
+	}
+}
+
+func TestDemoWatch(t *testing.T) {
+	site := filepath.Join(t.TempDir(), "site")
+	code, stdout, stderr := weirIn(t.Context(), "", "demo", "watch", "--json", "--cves", "120", "--window", "200ms", "--out", site)
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var got struct{ Days []watchedDay }
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Days) != 4 {
+		t.Fatalf("%d days", len(got.Days))
+	}
+	changes, edits := 0, 0
+	for i, day := range got.Days {
+		if broken := i == 2; day.Published == broken || day.Untouched != broken || day.Report.Complete == broken {
+			t.Errorf("day %d: published %v, untouched %v: %s", day.Day, day.Published, day.Untouched, day.Report.Verdict)
+		}
+		changes += len(day.Changes)
+		edits += len(day.Edits)
+	}
+	if changes == 0 || edits == 0 || len(got.Days[3].Report.KEV.Tried) != 1 {
+		t.Errorf("%d edits, %d changes, KEV %+v", edits, changes, got.Days[3].Report.KEV)
+	}
+	var history []vulnwatch.Change
+	raw, err := os.ReadFile(filepath.Join(site, "data", "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var c vulnwatch.Change
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatal(err)
+		}
+		history = append(history, c)
+	}
+	if len(history) != changes {
+		t.Errorf("%d lines of history, %d changes", len(history), changes)
+	}
+}
