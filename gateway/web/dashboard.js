@@ -38,6 +38,7 @@ const clock = ms => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minut
 let frame = null;       // the latest
 let past = new Map();   // by limit: [admitted, refused, shadow], each the last seconds
 let chosen = "";        // limit
+let byHand = false;     // and somebody has chosen it
 let looked = null;      // {limit, key} or {limit, hash}: the key that is shown
 let arrived = 0;
 
@@ -142,7 +143,10 @@ function showTiles(f) {
 }
 
 function showLimits(f) {
-  if (f.limits.length && !f.limits.some(l => l.name === chosen)) choose(f.limits[0].name);
+  const known = f.limits.some(l => l.name === chosen);
+  if (f.limits.length && !(known && byHand)) { // the first limit that has keys to show
+    choose((f.limits.find(l => l.use && l.use.length || l.refusals && l.refusals.length) || f.limits[0]).name);
+  }
   sync($("limits"), f.limits, l => l.name, l => {
     const e = el("button", "limit");
     e.type = "button";
@@ -153,13 +157,13 @@ function showLimits(f) {
     const chart = svg("svg", { viewBox: `0 0 ${kept} 40`, preserveAspectRatio: "none", "aria-hidden": "true" });
     for (const c of ["admitted", "refused", "shadow"]) chart.append(svg("path", { class: c }));
     const now = el("div", "now");
-    for (const [c, word] of [["a", " admitted/s"], ["r", " refused/s"], ["s", " shadow/s"]]) {
+    for (const [c, word] of [["a", " admitted/s"], ["r", " refused/s"], ["s", " would refuse/s"]]) {
       const cell = el("span", c);
       cell.append(el("b"), word);
       now.append(cell);
     }
     e.append(name, kind, chart, now);
-    e.addEventListener("click", () => choose(l.name));
+    e.addEventListener("click", () => { byHand = true; choose(l.name); });
     return e;
   }, (e, l) => {
     const [name, kind, chart, now] = e.children;
@@ -175,7 +179,7 @@ function showLimits(f) {
       const cell = now.children[i];
       set(cell.firstChild, num(n));
       cell.classList.toggle("none", n === 0);
-      cell.hidden = i === 2 && !l.shadow && l.total[2] === 0;
+      cell.hidden = i === 1 && l.shadow || i === 2 && !l.shadow && l.total[2] === 0;
     });
   });
 }
@@ -206,10 +210,11 @@ function showChoice(f) {
 function showKeys(f) {
   const l = f.limits.find(l => l.name === chosen);
   if (!l) return;
+  const one = l.total[0] + l.total[1] > 0 && !(l.use || []).length && !(l.refusals || []).length;
   for (const list of ["use", "refusals"]) {
     const keys = l[list] || [], most = keys.length ? keys[0].count : 1;
     if (!keys.length) {
-      sync($(list), [0], () => "", () => el("li", "empty", list === "use" ? "nothing yet" : "none"), () => {});
+      sync($(list), [0], () => "", () => el("li", "empty", ""), e => set(e, one ? "everybody shares one key" : "none yet"));
       continue;
     }
     sync($(list), keys, k => l.name + " " + k.hash, k => {
@@ -309,7 +314,7 @@ function choose(name) {
   if (chosen === name) return;
   chosen = name;
   forget();
-  if (frame) { showLimits(frame); showChoice(frame); showKeys(frame); }
+  if (frame && byHand) { showLimits(frame); showChoice(frame); showKeys(frame); }
 }
 
 function forget() {
@@ -327,6 +332,7 @@ function path(limit, key, action, query = {}) {
 }
 
 function pick(limit, k) {
+  byHand = true;
   looked = { limit, hash: k.hash, title: title(k) };
   $("key").value = k.key ?? "";
   look(false);
@@ -391,10 +397,11 @@ function withKey(f) {
 $("look").addEventListener("submit", e => {
   e.preventDefault();
   const text = $("key").value.trim();
+  byHand = true;
   looked = { limit: chosen, text, title: title({ key: text }) };
   look(false);
 });
-$("limit").addEventListener("change", e => choose(e.target.value));
+$("limit").addEventListener("change", e => { byHand = true; choose(e.target.value); });
 $("hold").addEventListener("click", withKey(k => {
   if (!k.hash && !k.text) return say("everybody shares this key: hold all keys instead", "warn");
   change("POST", path(k.limit, k, "/hold", { for: $("for").value }), "held for " + $("for").selectedOptions[0].text);
