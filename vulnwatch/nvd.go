@@ -29,7 +29,7 @@ const (
 type NVD struct {
 	URL     string // empty: NVDURL
 	Key     string // an API key; empty: none
-	Workers int    // requests at once; 0: 4
+	Workers int    // requests at once; 0: 5, as many as the NVD lets start together without a key
 	Batch   int    // ids in one request; 0: 100, which is the most
 
 	// Rate is what the source lets one address ask. Zero: NVDRate.
@@ -73,7 +73,7 @@ func (n *NVD) Fetch(ctx context.Context, ids []string, known func(id string) boo
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	f.nvd.Client = &client
 	if f.nvd.Workers <= 0 {
-		f.nvd.Workers = 4
+		f.nvd.Workers = 5
 	}
 	size := n.Batch
 	if size <= 0 || size > nvdIDs {

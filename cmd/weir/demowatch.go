@@ -144,7 +144,7 @@ func (d *watchDemo) check(ctx context.Context, base string, ids []string, today 
 		KEV: &vulnwatch.KEV{URLs: []string{base + nvdtest.KEVPath, base + nvdtest.MirrorPath}},
 	}
 	gate := t.Gates[0]
-	plan := batch.Plan{Requests: (len(ids) + 99) / 100, Units: 5, Window: gate.Limit.Rate.Period + gate.Guard, Workers: 4, Latency: d.window / 20}
+	plan := batch.Plan{Requests: (len(ids) + 99) / 100, Units: 5, Window: gate.Limit.Rate.Period + gate.Guard, Workers: 5, Latency: d.window / 20}
 	today.Bound = plan.Bound().Seconds()
 	before, err := siteHash(d.out)
 	if err != nil {

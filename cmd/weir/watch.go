@@ -74,7 +74,7 @@ This product uses data from the NVD API but is not endorsed or certified by the 
 	fl.StringArrayVar(&f.kevURLs, "kev-url", []string{vulnwatch.KEVURL, vulnwatch.KEVMirror}, "a `URL` of CISA's catalogue; several are tried in their order")
 	fl.StringVar(&f.rate, "rate", "", "the `limit` of --nvd-url if it is not the NVD's 5/30s, with a key 50/30s")
 	fl.DurationVar(&f.every, "every", 0, "check again and again, with this `period`")
-	fl.IntVar(&f.workers, "workers", 4, "`requests` at once")
+	fl.IntVar(&f.workers, "workers", 5, "`requests` at once; with a key and thousands of CVEs more are of use, see --plan")
 	fl.DurationVar(&f.timeout, "timeout", 150*time.Second, "for one answer of the NVD, to its end; it can be slow with a hundred records")
 	fl.DurationVar(&f.latency, "latency", 4*time.Second, "what to expect of one answer, for the plan")
 	fl.StringVar(&f.title, "title", "", "what the pages are called")
