@@ -20,7 +20,7 @@ type Charged struct {
 
 // Known is what is known of a request beside what is in it: a log has no credentials.
 type Known struct {
-	User   string // who it is from, verified; empty: nobody signed in
+	User   string // who it is from, verified; empty: nobody signed in. It counts if the configuration knows users at all
 	Client string // where RemoteAddr is no address: the client's name
 }
 
@@ -31,7 +31,7 @@ type Known struct {
 func (g *Gateway) Charges(r *http.Request, known Known, into []weir.Charge) (Charged, error) {
 	x := exchange{g: g, site: g.site.Load(), r: r}
 	x.user.found = true
-	if known.User != "" {
+	if id := &x.site.config.Identity; known.User != "" && (id.APIKeys != nil || id.JWT != nil || id.Header != nil) {
 		x.user.key = "user:" + known.User
 	}
 	if known.Client != "" {

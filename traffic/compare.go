@@ -2,12 +2,13 @@ package traffic
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
 )
 
-// comparable are the algorithms that hold one rate in different ways. Concurrency counts something else.
+// comparables are the algorithms that hold one rate in different ways. Concurrency counts something else.
 var comparables = []weir.Algorithm{
 	weir.TokenBucket, weir.GCRA, weir.LeakyBucket, weir.FixedWindow, weir.SlidingWindow, weir.SlidingLog,
 }
@@ -82,20 +83,24 @@ func newComparison(l *weir.Limit, algorithms []weir.Algorithm, now func() time.T
 		judged:  l.Rate.Units <= maxJudgedUnits,
 	}
 	for _, a := range comparables {
-		if !slicesContains(algorithms, a) {
+		if !slices.Contains(algorithms, a) {
 			continue
 		}
-		v := &weir.Limit{Name: l.Name, Algorithm: a, Rate: l.Rate, Headroom: l.Headroom}
-		if a == weir.TokenBucket || a == weir.GCRA {
-			v.Burst = l.Capacity()
-		}
-		if a == weir.LeakyBucket {
-			v.Headroom = 0
+		v := &weir.Limit{Name: l.Name, Algorithm: a, Rate: l.Rate}
+		switch a {
+		case weir.TokenBucket, weir.GCRA:
+			v.Burst, v.Headroom = l.Capacity(), l.Headroom
+		case weir.LeakyBucket: // holds nothing back
+		default: // of fewer units at once the same part is held back
+			v.Headroom = l.Headroom
+			if c := l.Capacity(); c > l.Rate.Units {
+				v.Headroom = int64(float64(l.Headroom) * float64(l.Rate.Units) / float64(c))
+			}
 		}
 		r := AlgorithmResult{Algorithm: a, Chosen: a == l.Algorithm}
 		law, err := v.Law()
 		if err != nil {
-			r.Problem = trimName(err)
+			r.Problem = errorText(err)
 			v = nil
 		} else {
 			r.Bound = bound(law, l.Rate)

@@ -16,9 +16,9 @@ import (
 )
 
 // Where clients come from: networks that are set aside for measurements and examples, so that nobody's are meant.
-var (
-	officeAddress  = netip.MustParseAddr("203.0.113.1")
-	runawayAddress = netip.MustParseAddr("203.0.113.66")
+const (
+	OfficeClient  = "203.0.113.1"
+	RunawayClient = "203.0.113.66"
 )
 
 const (
@@ -55,7 +55,7 @@ func (s *Scenario) Events() iter.Seq[Event] {
 			} else {
 				class := max(0, slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == s.Clients.Runaway.Class }))
 				e = classes[class].event(random)
-				e.Client = runawayAddress.String()
+				e.Client = RunawayClient
 			}
 			e.At = begin.Add(at)
 			if !yield(e) {
@@ -191,7 +191,7 @@ func (c *crowd) pick(random *rand.Rand) (client, user string) {
 		if c.people[k] {
 			user = fmt.Sprintf("office-%d", k+1)
 		}
-		return officeAddress.String(), user
+		return OfficeClient, user
 	}
 	x := random.Float64() * c.sums[len(c.sums)-1]
 	k := min(sort.SearchFloat64s(c.sums, x), len(c.sums)-1)

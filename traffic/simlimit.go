@@ -219,10 +219,8 @@ func unitsOf(h *Histogram) Quantiles {
 	return Quantiles{of(h.Quantile(0.50)), of(h.Quantile(0.99)), of(h.Max())}
 }
 
-func slicesContains(all []weir.Algorithm, a weir.Algorithm) bool { return slices.Contains(all, a) }
-
-// trimName is an error about a limit without its name.
-func trimName(err error) string {
+// errorText is an error about a limit without its name.
+func errorText(err error) string {
 	text := strings.TrimPrefix(err.Error(), "weir: limit ")
 	if i := strings.Index(text, `": `); i >= 0 {
 		text = text[i+3:]

@@ -23,7 +23,7 @@ type Suggestion struct {
 	Goal    string    `json:"goal"`
 	Found   bool      `json:"found"` // false: no limit of this kind keeps to it
 	Rate    weir.Rate `json:"rate"`
-	Burst   int64     `json:"burst"` // of token buckets, else the units
+	Burst   int64     `json:"burst"` // units at once
 	Asked   int64     `json:"asked"`
 	Refused int64     `json:"refused"`
 	Keys    int64     `json:"keys"`         // among those that are counted
@@ -53,6 +53,9 @@ type search struct {
 const maxUnits = 1 << 40
 
 func (r *limitRun) suggest(ctx context.Context, goal *Goal) (*Suggestion, error) {
+	if goal.Clients && len(r.keys.kept) == 1 { // there is one key, and it is no client
+		goal = &Goal{Refused: goal.Refused}
+	}
 	s := &search{run: r, goal: goal}
 	of := r.trace.n
 	if goal.Clients {
@@ -102,10 +105,14 @@ func (r *limitRun) suggest(ctx context.Context, goal *Goal) (*Suggestion, error)
 }
 
 func (s *search) verdict() string {
+	what := "refused"
 	if s.goal.Clients {
-		return "more than " + Count(s.most) + " clients refused"
+		what = "clients refused"
 	}
-	return "more than " + Count(s.most) + " refused"
+	if s.most == 0 {
+		return "some " + what
+	}
+	return "more than " + Count(s.most) + " " + what
 }
 
 func (r *limitRun) hasBurst() bool {

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/gateway"
+	"github.com/weir-go/weir/traffic"
+)
+
+// A configuration with something of everything that decides what a request is charged.
+const everything = `
+admin: {address: "off"}
+clients: {trusted_proxies: [10.0.0.0/8]}
+identity: {header: {name: X-User}}
+upstreams: {shop: {url: "%s"}}
+limits:
+  - {name: global, rate: 40/s, burst: 60, headroom: 10}
+  - {name: client, rate: 90/m, burst: 12}
+  - {name: gcra, rate: 60/m, burst: 10, algorithm: gcra}
+  - {name: fixed, rate: 30/10s, algorithm: fixed-window}
+  - {name: sliding, rate: 30/10s, algorithm: sliding-window}
+  - {name: login, rate: 4/30s, algorithm: sliding-log}
+  - {name: tenant, rate: 100/m, shadow: true}
+  - {name: open, rate: 3/m, algorithm: concurrency}
+  - {name: drip, rate: 2/s, algorithm: leaky-bucket}
+defaults:
+  - {limit: global, key: global}
+  - {limit: client}
+routes:
+  - {pattern: /}
+  - pattern: POST /orders
+    exempt: true
+    limits: [{limit: global, key: global, priority: high}, {limit: client, cost: 2, cost_from: "header:X-Cost"}]
+  - {pattern: GET /items/, limits: [{limit: gcra, key: ip+route}, {limit: fixed, key: user}, {limit: tenant, key: "header:X-Tenant"}]}
+  - {pattern: GET /search, limits: [{limit: sliding, key: ip, priority: low}, {limit: open, key: global}]}
+  - {pattern: /login, limits: [{limit: login, key: ip, only: [401, 403]}]}
+  - {pattern: shop.example/drip, limits: [{limit: drip, key: global, shadow: true}, {limit: fixed}]}
+`
+
+// The simulation decides as the proxy does, request by request: same requests, same instants, one over HTTP with the clock of
+// the world, one in virtual time.
+func TestSimulationEqualsProxy(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.Header.Get("X-Status"))
+		w.WriteHeader(status)
+	}))
+	defer upstream.Close()
+	upstream.Config.SetKeepAlivesEnabled(false) // an open connection would keep a bubble's time from passing
+	text := []byte(fmt.Sprintf(everything, upstream.URL))
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			live, err := gateway.Parse("weir.yaml", text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := gateway.New(live, gateway.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			simulated, _ := gateway.Parse("weir.yaml", text)
+			policy, err := policyOf("weir.yaml", simulated)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var decided *weir.Decision
+			sim := &traffic.Simulation{Policy: policy, Decided: func(_ *traffic.Event, _ []weir.Charge, d *weir.Decision) {
+				one := *d
+				decided = &one
+			}}
+			random := rand.New(rand.NewPCG(seed, 5))
+			refused := 0
+			for n := range 1500 {
+				if random.IntN(4) > 0 {
+					time.Sleep(time.Duration(random.Int64N(int64(120*time.Millisecond))) / time.Microsecond * time.Microsecond)
+				}
+				e, raw := anyRequest(random)
+				e.At = time.Now()
+				r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.RemoteAddr = "[" + e.Client + "]:1"
+				if !strings.Contains(e.Client, ":") {
+					r.RemoteAddr = e.Client + ":1"
+				}
+				w := httptest.NewRecorder()
+				g.Handler().ServeHTTP(w, r)
+				decided = nil
+				if err := sim.Add(&e); err != nil {
+					t.Fatal(err)
+				}
+				if decided == nil {
+					t.Fatalf("seed %d, request %d, %s: no decision, and status %d", seed, n, raw, w.Code)
+				}
+				if got := w.Code != http.StatusTooManyRequests; got != decided.Allowed {
+					t.Fatalf("seed %d, request %d, %s: proxy %v (%d), simulation %v", seed, n, raw, got, w.Code, decided.Allowed)
+				}
+				if decided.Allowed {
+					continue
+				}
+				refused++
+				want := ""
+				if !decided.Never {
+					want = fmt.Sprint(max(1, int64((decided.RetryAfter+time.Second-1)/time.Second)))
+				}
+				if got := w.Header().Get("Retry-After"); got != want {
+					t.Fatalf("seed %d, request %d, %s: Retry-After %q, the simulation says %q", seed, n, raw, got, want)
+				}
+			}
+			if refused < 150 || refused > 1350 {
+				t.Errorf("seed %d: %d of 1500 refused, too few or too many to test anything", seed, refused)
+			}
+			r, err := sim.Result(context.Background())
+			if err != nil || r.Refused != int64(refused) {
+				t.Errorf("seed %d: the result says %d refused, want %d (%v)", seed, r.Refused, refused, err)
+			}
+		})
+	}
+}
+
+// anyRequest is one request as a log has it, and as it was sent.
+func anyRequest(random *rand.Rand) (traffic.Event, string) {
+	pick := func(all ...string) string { return all[random.IntN(len(all))] }
+	e := traffic.Event{
+		Client: pick("192.0.2.1", "192.0.2.2", "10.0.0.1", "10.0.0.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"),
+		Host:   pick("shop.example", "SHOP.example.", "other.example:8080"),
+		Method: pick("GET", "GET", "POST"),
+		Path:   pick("/", "/orders", "/orders", "/items/1", "/items/2?x=y", "/items//3", "/search?q=%C3%A9", "/login", "/login", "/drip", "/%6frders", "/a%2Fb", "/items/4;v=1"),
+		Status: []int{200, 200, 401, 404, 500}[random.IntN(5)],
+	}
+	header := func(name, value string) { e.Header = append(e.Header, traffic.Field{Name: name, Value: value}) }
+	if random.IntN(2) == 0 {
+		header("X-Forwarded-For", pick("203.0.113.5", "203.0.113.6, 10.0.0.2", "nonsense", "::ffff:203.0.113.5"))
+	}
+	if random.IntN(3) == 0 {
+		header("X-Tenant", pick("acme", "initech"))
+	}
+	if random.IntN(4) == 0 {
+		header("X-Cost", pick("3", "0", "500"))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 0\r\nX-Status: %d\r\n", e.Method, e.Path, e.Host, e.Status)
+	if e.Client == "10.0.0.1" && random.IntN(2) == 0 { // who signed in is in the log, and known to the proxy by a header
+		e.User = pick("ann", "bob")
+		fmt.Fprintf(&b, "X-User: %s\r\n", e.User)
+	}
+	for _, f := range e.Header {
+		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
+	}
+	return e, b.String() + "\r\n"
+}
+
+func weirCommand(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// accessLog is two clients for a minute: one asks once in ten seconds, the other once a second.
+func accessLog() string {
+	var b strings.Builder
+	at := time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)
+	for s := range 60 {
+		stamp := at.Add(time.Duration(s) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		if s%10 == 0 {
+			fmt.Fprintf(&b, "192.0.2.1 - - [%s] \"GET /slow HTTP/1.1\" 200 10\n", stamp)
+		}
+		fmt.Fprintf(&b, "192.0.2.2 - - [%s] \"GET /fast HTTP/1.1\" 200 10\n", stamp)
+		if s == 30 {
+			b.WriteString("2026/11/27 08:00:30 [error] upstream timed out\n")
+		}
+	}
+	return b.String()
+}
+
+func TestSimulateLog(t *testing.T) {
+	code, out, errs := weirCommand(t, accessLog(), "simulate", "--limit", "client=10/m burst=10", "-")
+	if code != 0 || errs != "" {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	for _, want := range []string{
+		"the limits: 66 requests, 2026-11-27 08:00:00Z to 2026-11-27 08:00:59Z",
+		"refused 41 (62.1 %), most in the minute of 2026-11-27 08:00:00Z: 41 of 66",
+		"refused 41 of 66 (62.1 %), 1 of 2 keys (50.0 %)",
+		"p50 6, p99 60, most 60 (ip:192.0.2.2 at 2026-11-27 08:00:00Z)",
+		"* token-bucket", "  sliding-log",
+		"note: 1 of 67 lines could not be read (1.49 %), and count nowhere else.",
+		`note: standard input:36: no " [" after field 3: "2026/11/27 08:00:30 [error] upstream timed out"`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
+
+func TestSimulateJSON(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(log, []byte(accessLog()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := weirCommand(t, "", "simulate", "--limit", "client=10/m", "--suggest", "0%", "--hash", "--json", "--fail-over", "50%", log)
+	if code != exitFailure {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	var r traffic.SimulationReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	l := r.Results[0].Limits[0]
+	if strings.Contains(out, "192.0.2.2") && !strings.Contains(out, "unreadable") || l.TopAsked[0].Key[:4] != "ip:#" {
+		t.Errorf("a key is shown: %+v", l.TopAsked)
+	}
+	if s := l.Suggested; s == nil || !s.Found || s.Refused != 0 {
+		t.Errorf("suggested %+v", s)
+	}
+	if len(l.Algorithms) != 6 || r.Log.Unreadable != 1 || len(r.Verdicts) != 1 || r.Verdicts[0].OK {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Orders survive Black Friday, since the example keeps room for them; without that they do not.
+func TestSimulateBlackFriday(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	args := []string{"simulate", "--scenario", "../../examples/blackfriday.yaml", "--no-compare"}
+	code, out, errs := weirCommand(t, "", append(args, "-c", "../../examples/shop.yaml", "--html", page)...)
+	if code != 0 || errs != "" {
+		t.Fatalf("code %d: %s%s", code, out, errs)
+	}
+	const agreed = "greed by M. Sato (marketing) and K. Berger (shop platform) on 2026-10-01"
+	if !strings.Contains(out, agreed) || !strings.Contains(out, "yes  orders survive: 0 % of ") {
+		t.Errorf("got\n%s", out)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !bytes.Contains(html, []byte(agreed)) || !bytes.Contains(html, []byte("orders</b> survive")) {
+		t.Errorf("the page: %v, %d bytes", err, len(html))
+	}
+
+	shop, err := os.ReadFile("../../examples/shop.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := filepath.Join(t.TempDir(), "flat.yaml")
+	text := strings.NewReplacer("headroom: 150", "headroom: 0").Replace(string(shop))
+	if err := os.WriteFile(flat, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ = weirCommand(t, "", append(args, "-c", "../../examples/shop.yaml", "-c", flat)...)
+	if code != exitFailure || !strings.Contains(out, "NO   orders under "+flat+" do not survive") || !strings.Contains(out, "yes  orders under ../../examples/shop.yaml survive") {
+		t.Errorf("without headroom: code %d\n%s", code, out)
+	}
+}
+
+func TestSimulateUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("name: x\nduration: soon\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"", 2, "nothing to simulate"},
+		{"x.log", 2, "no limits"},
+		{"--limit client=5/m --config weir.yaml x.log", 2, "--limit is for simulating without a file"},
+		{"--limit client=5 x.log", 2, "no slash"},
+		{"--limit client=5/m --scenario " + bad + " x.log", 2, "a scenario or logs, not both"},
+		{"--limit client=5/m --scenario " + bad, 2, bad + ":2:11: duration: soon; it takes a number and a unit"},
+		{"--limit client=5/m --scenario nowhere.yaml", 2, "nowhere.yaml"},
+		{"--limit client=5/m --format apache x.log", 2, "--format: format \"apache\"; it takes one of"},
+		{"--limit client=5/m --suggest 5 x.log", 2, "\"5\" is no share"},
+		{"--limit client=5/m --suggest lots x.log", 2, "is no share"},
+		{"--limit client=5/m --fail-over 200% x.log", 2, "is no share"},
+		{"--limit client=5/m nowhere.log", 1, "nowhere.log"},
+		{"--limit client=5/m -", 1, "no request in 0 lines"},
+	} {
+		code, _, errs := weirCommand(t, "", append([]string{"simulate"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(errs, tt.want) {
+			t.Errorf("%s: code %d, %s; want %d, %s", tt.args, code, errs, tt.code, tt.want)
+		}
+	}
+}
