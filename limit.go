@@ -8,7 +8,7 @@ import (
 
 // Limit is one rule: how many units a key may spend, and by which [Algorithm] they are
 // counted. Fill in the fields and call [Limit.Validate] once; a Limit is then safe for concurrent
-// use and may be copied. To change its numbers while it runs, use a second Limit of the same Name from then on:
+// use, and may then be copied. To change its numbers while it runs, use a second Limit of the same Name from then on:
 // the keys keep what they have spent.
 type Limit struct {
 	// Name identifies the Limit in its Store, and is seen in headers, metrics and

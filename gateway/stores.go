@@ -106,8 +106,8 @@ type stores struct {
 	memory *weir.Memory
 	conn   *redisstore.Conn
 	redis  *redisstore.Store
-	guard  *redisstore.Guard  // around redis
-	shared *redisstore.Leased // around guard
+	leased *redisstore.Leased // around redis
+	guard  *redisstore.Guard  // around leased
 	site   *atomic.Pointer[site]
 }
 
@@ -126,8 +126,8 @@ func (g *Gateway) openStores(cfg *Config) (*stores, error) {
 		return nil, fault("redis.secret_file", err)
 	}
 	s.redis = &redisstore.Store{Client: s.conn, Prefix: cfg.Redis.Prefix, Secret: secret, Timeout: cfg.Redis.Timeout}
-	s.guard = &redisstore.Guard{Shared: &redisstore.Refusals{Store: s.redis}, Policy: s.policy, Replicas: cfg.Replicas, Log: g.log}
-	s.shared = &redisstore.Leased{Store: s.guard, Instances: cfg.Replicas, Lease: s.leases}
+	s.leased = &redisstore.Leased{Store: &redisstore.Refusals{Store: s.redis}, Instances: cfg.Replicas, Lease: s.leases}
+	s.guard = &redisstore.Guard{Shared: s.leased, Policy: s.policy, Replicas: cfg.Replicas, Log: g.log}
 	return s, nil
 }
 
@@ -180,7 +180,7 @@ func (s *stores) Apply(ctx context.Context, tx *weir.Tx) error {
 	case len(there.at) == 0:
 		return s.memory.Apply(ctx, tx)
 	case len(here.at) == 0:
-		return s.shared.Apply(ctx, tx)
+		return s.guard.Apply(ctx, tx)
 	}
 	return s.both(ctx, tx, &here, &there)
 }
@@ -231,7 +231,7 @@ func (s *stores) both(ctx context.Context, tx *weir.Tx, here, there *part) error
 		here.answer(tx, there)
 		return nil
 	}
-	err := s.shared.Apply(ctx, &there.tx)
+	err := s.guard.Apply(ctx, &there.tx)
 	if tx.Op == weir.Take && (err != nil || !there.tx.OK) {
 		back := here.refund()
 		_ = s.memory.Apply(ctx, &back) // which does not fail
@@ -302,7 +302,7 @@ func (p *part) copyTo(whole *weir.Tx) {
 // close gives back what is leased, and ends the connections.
 func (s *stores) close(ctx context.Context) {
 	if s.conn != nil {
-		s.shared.Close(ctx)
+		s.leased.Close(ctx)
 		s.conn.Close()
 	}
 }

@@ -190,7 +190,7 @@ func answer(tx *weir.Tx) string {
 	fmt.Fprintf(&s, "now %d ok %v at %d", tx.Now, tx.OK, tx.At)
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
-		fmt.Fprintf(&s, " | when %d left %d next %d", c.When, c.Left, c.Next)
+		fmt.Fprintf(&s, " | when %d left %d next %d held %d", c.When, c.Left, c.Next, c.Held)
 	}
 	return s.String()
 }
