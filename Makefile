@@ -2,13 +2,14 @@
 # make bench   the benchmarks of BENCHMARKS.md, beside the raw limits and the peers
 # make fuzz    each fuzz target for FUZZTIME (default 30s)
 # make demo    what `go run ./cmd/weir demo` shows
+# make pictures  the pictures of README.md, from the running project
 # make build   the weir binary
 
 GO       ?= go
 MODULES  := . lincheck benchmarks examples/frameworks
 FUZZTIME ?= 30s
 
-.PHONY: test needs lint bench fuzz demo build
+.PHONY: test needs lint bench fuzz demo pictures build
 
 test: needs lint
 	@set -e; for m in $(MODULES); do \
@@ -38,6 +39,9 @@ fuzz:
 
 demo:
 	$(GO) run ./cmd/weir demo
+
+pictures:
+	@sh scripts/pictures.sh
 
 build:
 	$(GO) build -o weir ./cmd/weir
