@@ -79,6 +79,7 @@ func (k *KEV) from(ctx context.Context, client *http.Client, source string, befo
 	if err != nil {
 		return a, err
 	}
+	req.Header.Set("User-Agent", userAgent)
 	if known.ETag != "" {
 		req.Header.Set("If-None-Match", known.ETag)
 	}

@@ -42,6 +42,9 @@ type NVD struct {
 	Progress func(settled int)
 }
 
+// userAgent says who asks.
+const userAgent = "weir-watch (+https://github.com/weir-go/weir)"
+
 // Answer is what the NVD said of one id. Of a Changed one there is a Record; whether it did change is not the NVD's to say.
 type Answer struct {
 	Record *Record
@@ -136,6 +139,8 @@ func (f *fetching) only(ids []string, want func(string) bool) []string {
 func (f *fetching) pass(ctx context.Context, ids []string, size int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// A source that was down in the last pass may be up again: one request finds out.
+	f.failed, f.refused = min(f.failed, f.mostFailed()-1), min(f.refused, f.mostRefused()-1)
 	queue := make(chan []string)
 	var wg sync.WaitGroup
 	for range min(f.nvd.Workers, (len(ids)+size-1)/size) {
@@ -230,12 +235,17 @@ func (f *fetching) heard(lost *loss) {
 	f.last = lost
 }
 
-// down is the loss of a request that is not worth sending, nil for one that is. One odd id fails eight requests on the way
-// down to it, and each worker may have one; a request that is refused for good has waited for minutes, many times.
+// mostFailed is how many requests in a row may fail: one odd id fails eight on the way down to it, and each worker may have one.
+func (f *fetching) mostFailed() int { return 10 * f.nvd.Workers }
+
+// mostRefused is how many in a row may be refused for good: each has waited for minutes, several times.
+func (f *fetching) mostRefused() int { return max(3, f.nvd.Workers) }
+
+// down is the loss of a request that is not worth sending, nil for one that is.
 func (f *fetching) down() *loss {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failed < 10*f.nvd.Workers && f.refused < max(3, f.nvd.Workers) {
+	if f.failed < f.mostFailed() && f.refused < f.mostRefused() {
 		return nil
 	}
 	l := &loss{result: f.last.result}
@@ -274,6 +284,7 @@ func (n *NVD) ask(ctx context.Context, ids []string) (map[string]*Record, *loss)
 	if err != nil {
 		return nil, &loss{fatal: fmt.Errorf("vulnwatch: NVD URL: %w", err)}
 	}
+	req.Header.Set("User-Agent", userAgent)
 	if n.Key != "" {
 		req.Header.Set("apiKey", n.Key)
 	}
@@ -341,7 +352,17 @@ func refused(resp *http.Response) *loss {
 	case code >= 300 && code < 400:
 		return lose(false, code, batch.Server, "%s: redirects are not followed", resp.Status)
 	}
-	return lose(true, resp.StatusCode, batch.Server, "%s", resp.Status)
+	return lose(mayBeSize(resp.StatusCode), resp.StatusCode, batch.Server, "%s", resp.Status)
+}
+
+// mayBeSize reports whether a smaller request may get another status. A 404 that gives no reason is for the URL.
+func mayBeSize(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
+		return true
+	}
+	return status >= 500
 }
 
 // read takes the records out of an answer. What is not for an id that was asked is no answer.

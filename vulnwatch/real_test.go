@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/fstest"
+
+	"github.com/weir-go/weir/vulnwatch/nvdtest"
 )
 
 // shared is where real records lie on the developers' machines. They are not part of the product.
@@ -179,5 +182,43 @@ func TestEveryRealRecordIsUnderstood(t *testing.T) {
 	})
 	if err != nil || len(seen) < 100 {
 		t.Errorf("%d records: %v", len(seen), err)
+	}
+}
+
+// TestRealDaysOverHTTP: the same two days of 47 records, served as the NVD serves them, and published.
+func TestRealDaysOverHTTP(t *testing.T) {
+	day := func(folder string) *nvdtest.World {
+		files := make(fstest.MapFS)
+		for name, path := range map[string]string{
+			"page.json":                            shared(t, "nvd", folder, "search_full_page.json"),
+			"known_exploited_vulnerabilities.json": shared(t, "kev", "known_exploited_vulnerabilities.json"),
+		} {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = &fstest.MapFile{Data: data}
+		}
+		w, err := nvdtest.Load(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	b := newBench(t, 1)
+	b.server.World = day("nvdlib-before")
+	b.watch.IDs = b.server.World.IDs()
+	if e := b.run(); len(e.Snapshots) != 47 || e.Report.Ledger.Requests != 2 || e.Report.KEV.Entries != 1404 {
+		t.Fatalf("%s; %+v", &e.Report.Ledger, e.Report.KEV)
+	}
+	b.server.World = day("nvdlib")
+	var got []string
+	for _, c := range b.run().New {
+		got = append(got, c.CVE+" "+string(c.Kind))
+	}
+	slices.Sort(got)
+	want := []string{"CVE-2022-0554 references", "CVE-2022-20705 references", "CVE-2022-20705 status", "CVE-2022-20707 references", "CVE-2022-20707 status"}
+	if !slices.Equal(got, want) {
+		t.Errorf("changes %q, want %q", got, want)
 	}
 }

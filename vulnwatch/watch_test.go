@@ -207,6 +207,8 @@ func TestWhatArrives(t *testing.T) {
 		"524 for more than 30 ids":                {nvdtest.Fault{Kind: nvdtest.Status, Status: 524, Above: 30}, want{batch.Changed, "", 0, 12}},
 		"500 for everything":                      {nvdtest.Fault{Kind: nvdtest.Status, Status: 500}, want{batch.NotFetched, batch.Server, -1, 100}},
 		"404 with a message for one id":           {nvdtest.Fault{Kind: nvdtest.Status, Status: 404, Message: "Invalid cveIds parameter.", IDs: []string{odd}}, want{batch.NotFetched, batch.Server, 1, 30}},
+		"404 without a message: a wrong URL":      {nvdtest.Fault{Kind: nvdtest.Status, Status: 404}, want{batch.NotFetched, batch.Server, -1, 3}},
+		"414 for more than 30 ids":                {nvdtest.Fault{Kind: nvdtest.Status, Status: 414, Above: 30}, want{batch.Changed, "", 0, 12}},
 		"no answer for more than 60 ids":          {nvdtest.Fault{Kind: nvdtest.Stall, Above: 60}, want{batch.Changed, "", 0, 5}},
 		"reset in the body, once":                 {nvdtest.Fault{Kind: nvdtest.Reset, Times: 1}, want{batch.Changed, "", 0, 2}},
 		"reset in the body, for one id":           {nvdtest.Fault{Kind: nvdtest.Reset, IDs: []string{odd}}, want{batch.NotFetched, batch.Network, 1, 30}},
@@ -292,6 +294,16 @@ func TestNotEveryIDIsAskedForWhenNothingAnswers(t *testing.T) {
 		t.Errorf("%d requests to a server that is down", n)
 	}
 	t.Log(answers[ids[9999]].Result.Detail)
+}
+
+// TestUpAgain: what was lost while a source was down is asked for at the end, when it is up again.
+func TestUpAgain(t *testing.T) {
+	b := newBench(t, 271)
+	b.watch.NVD.Workers = 1
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 503, Times: 20}) // ten requests, each sent twice
+	if e := b.run(); e.Report.Ledger.Changed != 271 {
+		t.Errorf("%s", &e.Report.Ledger)
+	}
 }
 
 func TestBadKey(t *testing.T) {
