@@ -41,7 +41,7 @@ missed is told. The site stays to be looked at.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
 	}
-	cmd.Flags().StringVar(&d.out, "out", "", "the `folder` of the site; not given: a temporary one")
+	cmd.Flags().StringVar(&d.out, "out", "", "a new `folder` for the site; not given: a temporary one")
 	cmd.Flags().IntVar(&d.cves, "cves", 750, "how long the list is")
 	cmd.Flags().DurationVar(&d.window, "window", 1500*time.Millisecond, "the window of the limit; the NVD's is 30s")
 	cmd.Flags().BoolVar(&d.asJSON, "json", false, "print the report as one JSON object")
@@ -70,6 +70,9 @@ func (d *watchDemo) run(cmd *cobra.Command) error {
 		return badUsage("demo watch: --cves %d: want 100 to 100000", d.cves)
 	case d.window < 100*time.Millisecond || d.window > 30*time.Second:
 		return badUsage("demo watch: --window %v: want 100ms to 30s", d.window)
+	}
+	if _, err := os.Lstat(d.out); err == nil { // days of another demo, which this one's would contradict
+		return badUsage("demo watch: --out %s is there already; give a new one", d.out)
 	}
 	if d.out == "" {
 		dir, err := os.MkdirTemp("", "weir-demo-watch-")

@@ -221,6 +221,9 @@ func TestDemoWatch(t *testing.T) {
 	if changes == 0 || edits == 0 || len(got.Days[3].Report.KEV.Tried) != 1 {
 		t.Errorf("%d edits, %d changes, KEV %+v", edits, changes, got.Days[3].Report.KEV)
 	}
+	if code, _, stderr := weirIn(t.Context(), "", "demo", "watch", "--out", site); code != exitUsage || !strings.Contains(stderr, "is there already") {
+		t.Errorf("a second demo in one folder: exit code %d, %s", code, stderr)
+	}
 	var history []vulnwatch.Change
 	raw, err := os.ReadFile(filepath.Join(site, "data", "history.jsonl"))
 	if err != nil {
