@@ -57,6 +57,7 @@ type comparison struct {
 	keys    map[uint64]*judgedKey
 	below   uint64 // keys with greater hashes are not judged any more
 	entries int
+	most    int // of entries and keys
 	swept   weir.Instant
 }
 
@@ -81,6 +82,7 @@ func newComparison(l *weir.Limit, algorithms []weir.Algorithm, now func() time.T
 		window:  weir.Instant(l.Rate.Period / time.Microsecond),
 		room:    l.Rate.Units,
 		judged:  l.Rate.Units <= maxJudgedUnits,
+		most:    maxJudged,
 	}
 	for _, a := range comparables {
 		if !slices.Contains(algorithms, a) {
@@ -203,7 +205,7 @@ func (a *admissions) expire(until weir.Instant) int {
 // key is what is remembered of a key. Keys that have asked for nothing for a period are forgotten, and if there is still too much, half of
 // the keys are.
 func (c *comparison) key(at weir.Instant, hash uint64) *judgedKey {
-	if every := max(c.window, weir.Instant(judgeSweepEvery/time.Microsecond)); at >= c.swept+every || c.entries+len(c.keys) > maxJudged {
+	if every := max(c.window, weir.Instant(judgeSweepEvery/time.Microsecond)); at >= c.swept+every || c.entries+len(c.keys) > c.most {
 		for {
 			for h, k := range c.keys {
 				if k.seen <= at-c.window || h > c.below {
@@ -213,13 +215,8 @@ func (c *comparison) key(at weir.Instant, hash uint64) *judgedKey {
 					delete(c.keys, h)
 				}
 			}
-			if c.entries+len(c.keys) <= maxJudged/2 || c.below == 0 {
-				break
-			}
-			if len(c.keys) == 1 { // one key of a large limit is as many units as a log may have
-				break
-			}
-			if c.entries+len(c.keys) <= maxJudged && at >= c.swept+every {
+			size := c.entries + len(c.keys)
+			if size <= c.most/2 || size <= c.most && at >= c.swept+every || len(c.keys) <= 1 { // one key is no more than a log may have
 				break
 			}
 			c.below >>= 1

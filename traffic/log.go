@@ -47,27 +47,30 @@ type Log struct {
 
 // LogStats says what was read. Lines is the sum of Events, Unreadable and Empty.
 type LogStats struct {
-	Bytes      int64 // as they are in the files, compressed or not
-	Lines      int64
-	Events     int64
-	Unreadable int64
-	Empty      int64
-	Late       int64     // of Events: too far out of order, and moved
-	Spread     int64     // of Events: spread over their second
-	Bad        []BadLine // the first unreadable lines of each file
-	Formats    []string  // of the files
+	Bytes      int64     `json:"bytes"` // as they are in the files, compressed or not
+	Lines      int64     `json:"lines"`
+	Events     int64     `json:"events"`
+	Unreadable int64     `json:"unreadable"`
+	Empty      int64     `json:"empty"`
+	Late       int64     `json:"late"`    // of Events: too far out of order, and moved
+	Spread     int64     `json:"spread"`  // of Events: spread over their second
+	Bad        []BadLine `json:"bad"`     // the first unreadable lines of each file
+	Formats    []string  `json:"formats"` // of the files
 }
 
 // BadLine is a line that could not be read.
 type BadLine struct {
-	File string
-	Line int64 // from 1
-	Text string
-	Why  string
+	File string `json:"file"`
+	Line int64  `json:"line"` // from 1
+	Text string `json:"text,omitempty"`
+	Why  string `json:"why,omitempty"`
 }
 
 // String is one line: file:line: why: text.
 func (b BadLine) String() string {
+	if b.Why == "" {
+		return fmt.Sprintf("%s:%d", b.File, b.Line)
+	}
 	return fmt.Sprintf("%s:%d: %s: %q", b.File, b.Line, b.Why, b.Text)
 }
 

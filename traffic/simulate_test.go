@@ -395,3 +395,112 @@ func TestTimelineKeepsSums(t *testing.T) {
 		t.Errorf("%v a span", tl.width())
 	}
 }
+
+// Where there are too many admissions to remember, some keys are judged no more, and the others still rightly.
+func TestComparisonForgets(t *testing.T) {
+	s := &Simulation{Policy: perClient(minute20)}
+	events := crowdOf(9, 4000, 200, 10*time.Minute)
+	if err := s.Add(&events[0]); err != nil {
+		t.Fatal(err)
+	}
+	c := s.limits[0].compare
+	c.most = 800
+	for i := range events[1:] {
+		if err := s.Add(&events[1+i]); err != nil {
+			t.Fatal(err)
+		}
+		real := 0
+		for _, k := range c.keys {
+			for _, log := range k.logs {
+				real += len(log.entries) - log.first
+			}
+		}
+		if real != c.entries || c.entries > c.most+6 {
+			t.Fatalf("event %d: %d entries are there, %d are counted, at most %d", i, real, c.entries, c.most)
+		}
+	}
+	for _, r := range c.results {
+		if approximates(r.Algorithm) && (r.Judged == 0 || r.Judged == r.Asked) || r.Asked != int64(len(events)) {
+			t.Errorf("%+v", r)
+		}
+		if r.Algorithm == weir.SlidingLog && r.WrongAdmitted+r.WrongRefused > 0 {
+			t.Errorf("the exact log is wrong: %+v", r)
+		}
+	}
+}
+
+// A trace gives back what was put in, from memory and from the disk.
+func TestTrace(t *testing.T) {
+	for _, n := range []int{0, 1, 1000, 2_000_000} {
+		tr := new(trace)
+		random := rand.New(rand.NewPCG(1, uint64(n)))
+		at := weir.InstantOf(noon)
+		for i := range n {
+			at += weir.Instant(i % 1000)
+			c := weir.Charge{Cost: int64(i % 300), Priority: weir.Priority(i%3 - 1)}
+			if err := tr.add(at, random.Uint64(), &c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if onDisk := tr.file != nil; onDisk != (n > 1_500_000) {
+			t.Errorf("%d charges on disk: %v", n, onDisk)
+		}
+		for range 2 {
+			random = rand.New(rand.NewPCG(1, uint64(n)))
+			i, at := 0, weir.InstantOf(noon)
+			err := tr.each(func(c *traced) (bool, error) {
+				at += weir.Instant(i % 1000)
+				if want := (traced{at, random.Uint64(), int64(i % 300), weir.Priority(i%3 - 1)}); *c != want {
+					t.Fatalf("charge %d of %d is %+v, want %+v", i, n, *c, want)
+				}
+				i++
+				return true, nil
+			})
+			if err != nil || i != n {
+				t.Errorf("%d of %d charges, %v", i, n, err)
+			}
+		}
+		tr.close()
+	}
+}
+
+func TestAhead(t *testing.T) {
+	ctx := context.Background()
+	read := func(n int, end error) func(context.Context, func(*Event) error) error {
+		return func(_ context.Context, f func(*Event) error) error {
+			for i := range n {
+				if err := f(&Event{Status: i}); err != nil {
+					return err
+				}
+			}
+			return end
+		}
+	}
+	stop := fmt.Errorf("stop")
+	for _, n := range []int{0, 1, 511, 512, 513, 50_000} {
+		got := 0
+		err := Ahead(ctx, read(n, nil), func(e *Event) error {
+			if e.Status != got {
+				t.Fatalf("event %d comes as number %d", e.Status, got)
+			}
+			got++
+			return nil
+		})
+		if err != nil || got != n {
+			t.Errorf("%d of %d events, %v", got, n, err)
+		}
+		if err := Ahead(ctx, read(n, stop), func(*Event) error { return nil }); err != stop {
+			t.Errorf("%d events: reading fails, and Ahead says %v", n, err)
+		}
+		if n > 0 {
+			if err := Ahead(ctx, read(n, nil), func(*Event) error { return stop }); err != stop {
+				t.Errorf("%d events: deciding fails, and Ahead says %v", n, err)
+			}
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := Ahead(ended, read(50_000, nil), func(*Event) error { return nil }); err != context.Canceled {
+		t.Errorf("ended: %v", err)
+	}
+}

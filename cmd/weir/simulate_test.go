@@ -223,7 +223,7 @@ func TestSimulateJSON(t *testing.T) {
 		t.Fatalf("%v in %s", err, out)
 	}
 	l := r.Results[0].Limits[0]
-	if strings.Contains(out, "192.0.2.2") && !strings.Contains(out, "unreadable") || l.TopAsked[0].Key[:4] != "ip:#" {
+	if strings.Contains(out, "192.0.2.") || strings.Contains(out, "upstream timed out") || l.TopAsked[0].Key[:4] != "ip:#" {
 		t.Errorf("a key is shown: %+v", l.TopAsked)
 	}
 	if s := l.Suggested; s == nil || !s.Found || s.Refused != 0 {
