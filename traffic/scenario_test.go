@@ -58,8 +58,8 @@ func TestScenarioExample(t *testing.T) {
 	if want := s.Total(); math.Abs(n-want) > 5*math.Sqrt(want) {
 		t.Errorf("%v requests, want about %v", n, want)
 	}
-	if runaway != 50*20*60 {
-		t.Errorf("%v of the runaway, want %v", runaway, 50*20*60)
+	if runaway != 50*10*60 {
+		t.Errorf("%v of the runaway, want %v", runaway, 50*10*60)
 	}
 	load := n - runaway
 	for name, share := range map[string]float64{"orders": 0.05, "cart": 0.15, "reads": 0.80} {
