@@ -158,8 +158,8 @@ func (r *limitRun) ended(k *keyStat) {
 	}
 }
 
-func (r *limitRun) result(ctx context.Context, top int, names func(string) string, goal *Goal) (*LimitResult, error) {
-	out := &LimitResult{
+func (r *limitRun) result(ctx context.Context, out *LimitResult, top int, names func(string) string, goal *Goal) (err error) {
+	*out = LimitResult{
 		Name: r.limit.Name, Algorithm: r.limit.Algorithm, Rate: r.limit.Rate, Burst: r.limit.Capacity(), Shadow: r.limit.Shadow,
 		Asked: r.asked, Refused: r.refused, Units: r.units,
 		Keys: r.keys.all(), KeysPart: 1 << r.keys.part,
@@ -203,12 +203,9 @@ func (r *limitRun) result(ctx context.Context, top int, names func(string) strin
 		}
 	}
 	if goal != nil && r.trace != nil {
-		var err error
-		if out.Suggested, err = r.suggest(ctx, goal); err != nil {
-			return nil, err
-		}
+		out.Suggested, err = r.suggest(ctx, goal)
 	}
-	return out, nil
+	return err
 }
 
 // units is n in a Histogram, which gives the end of a bucket for a quantile: n microseconds end the bucket of what is just below.

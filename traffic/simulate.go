@@ -3,9 +3,11 @@ package traffic
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -45,7 +47,7 @@ type Simulation struct {
 	// Top is how many keys are named in each list; zero means 10.
 	Top int
 
-	// Names is how keys are shown; nil shows them as they are.
+	// Names is how keys are shown; nil shows them as they are. It must be safe for concurrent use.
 	Names func(key string) string
 
 	// Took is how long the answer takes to requests of which it is not known, for what is given back after it.
@@ -329,12 +331,15 @@ func (s *Simulation) Result(ctx context.Context) (*Simulated, error) {
 	if names == nil {
 		names = func(key string) string { return key }
 	}
-	for _, l := range s.limits {
-		result, err := l.result(ctx, top, names, s.Suggest)
-		if err != nil {
-			return nil, err
-		}
-		r.Limits = append(r.Limits, *result)
+	r.Limits = make([]LimitResult, len(s.limits))
+	errs := make([]error, len(s.limits))
+	var wg sync.WaitGroup
+	for i, l := range s.limits { // each is by itself, and a suggestion takes long
+		wg.Go(func() { errs[i] = l.result(ctx, &r.Limits[i], top, names, s.Suggest) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return &r, nil
 }
