@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,8 @@ type Guard struct {
 	// decision waits for it.
 	Retry time.Duration
 
-	// Log is told when Shared goes and comes back, and how many decisions were made without it; nil is silent.
+	// Log is told when Shared goes, why it stays away, when it comes back, and how many decisions were made without it; and of one that
+	// is full each minute. Nil is silent.
 	Log *slog.Logger
 
 	once  sync.Once
@@ -55,6 +57,7 @@ type Guard struct {
 	last     outage
 	probing  atomic.Bool
 	due      atomic.Int64 // when to try Shared again, in ns since start
+	saidFull atomic.Int64 // when Log was told last that Shared is full, in ns since start; 0 is never
 	start    time.Time
 
 	shared, byLocal, byAllow, byDeny, full, outages atomic.Int64
@@ -64,7 +67,8 @@ type Guard struct {
 type outage struct {
 	since, until           time.Time
 	cause                  error
-	local, allowed, denied int64 // the counts at its start
+	local, allowed, denied int64    // the counts at its start
+	said                   []string // the causes that Log was told
 }
 
 // GuardStats says which way decisions were made. The counts only grow.
@@ -151,6 +155,7 @@ func (g *Guard) Apply(ctx context.Context, tx *weir.Tx) error {
 		return err
 	case errors.Is(err, ErrFull):
 		g.full.Add(1)
+		g.sayFull()
 		return g.alone(ctx, tx, err)
 	}
 	most := int64(g.Failures)
@@ -250,7 +255,7 @@ func (g *Guard) leave(cause error) {
 		g.mu.Unlock()
 		return
 	}
-	g.outage = outage{since: time.Now(), cause: cause, local: g.byLocal.Load(), allowed: g.byAllow.Load(), denied: g.byDeny.Load()}
+	g.outage = outage{since: time.Now(), cause: cause, said: []string{cause.Error()}, local: g.byLocal.Load(), allowed: g.byAllow.Load(), denied: g.byDeny.Load()}
 	g.outages.Add(1)
 	g.due.Store(int64(time.Since(g.start) + g.retry()))
 	g.down.Store(true)
@@ -288,14 +293,43 @@ func (g *Guard) try(ctx context.Context) {
 		return
 	}
 	if err != nil && !errors.Is(err, ErrFull) { // a full one decides what needs no room, and says itself what does
-		g.mu.Lock()
-		g.outage.cause = err
-		g.mu.Unlock()
+		g.still(err)
 		return
 	}
 	g.back()
 	if err == nil {
 		g.journal.flush(ctx, g) // what was charged while handing over
+	}
+}
+
+// still notes why Shared does not decide yet: another Redis in its place may want a password, and that is not the
+// refused connection that was logged.
+func (g *Guard) still(cause error) {
+	const most = 8 // causes told of one outage
+	text := cause.Error()
+	g.mu.Lock()
+	g.outage.cause = cause
+	say := len(g.outage.said) < most && !slices.Contains(g.outage.said, text)
+	if say {
+		g.outage.said = append(g.outage.said, text)
+	}
+	since := g.outage.since
+	g.mu.Unlock()
+	if say && g.Log != nil {
+		g.Log.Warn("shared store is still not asked", "err", cause, "since", since)
+	}
+}
+
+// sayFull tells Log that Shared is full, now and then.
+func (g *Guard) sayFull() {
+	if g.Log == nil {
+		return
+	}
+	now := max(1, int64(time.Since(g.start)))
+	if last := g.saidFull.Load(); last == 0 || now-last >= int64(time.Minute) {
+		if g.saidFull.CompareAndSwap(last, now) {
+			g.Log.Warn("shared store is full; what needs room there is decided in this process", "full", g.full.Load(), "replicas", g.local.parts)
+		}
 	}
 }
 

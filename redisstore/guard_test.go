@@ -218,9 +218,11 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 func TestFullIsNoReasonToAllow(t *testing.T) {
 	s := startRedis(t, "--maxmemory-policy", "noeviction")
 	admin := s.client()
+	var log bytes.Buffer
 	guards, limiters := fleet(t, s, 1, func(g *redisstore.Guard) {
 		g.Shared.(*redisstore.Store).Timeout = 20 * time.Second
 		g.Replicas = 3
+		g.Log = slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))
 		g.Policy = func(*weir.Limit) redisstore.Policy { return redisstore.Allow }
 	})
 	g, lim := guards[0], limiters[0]
@@ -233,6 +235,9 @@ func TestFullIsNoReasonToAllow(t *testing.T) {
 	}
 	if st := g.Stats(); st.Full != 41 || st.Local != 41 || st.Allowed != 0 || st.Down {
 		t.Errorf("got %+v", st)
+	}
+	if n := strings.Count(log.String(), "shared store is full"); n != 1 {
+		t.Errorf("the log says so %d times, want once a minute:\n%s", n, &log)
 	}
 	// What needs no room is still decided there.
 	if _, err := lim.Peek(t.Context(), client.For("k")); err != nil || g.Stats().Full != 41 {
@@ -280,6 +285,31 @@ func TestStartWithoutRedis(t *testing.T) {
 	})
 	if n := takeAll(t, other, client.For("k")); n < 59 || n > 61 {
 		t.Errorf("the other admits %d, want 60", n)
+	}
+}
+
+// TestTheLogFollowsTheCause: a Redis that was dead and now wants a password is not dead any more.
+func TestTheLogFollowsTheCause(t *testing.T) {
+	s := newServer(t)
+	var log bytes.Buffer
+	to := &lockedWriter{w: &log}
+	guards, limiters := fleet(t, s, 1, func(g *redisstore.Guard) { g.Log = slog.New(slog.NewTextHandler(to, nil)) })
+	takeAll(t, limiters[0], client.For("k"))
+	if !guards[0].Stats().Down {
+		t.Fatalf("got %+v", guards[0].Stats())
+	}
+	s.args = append(s.args, "--requirepass", "secret")
+	s.start()
+	said := func() bool {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		return strings.Contains(log.String(), "NOAUTH")
+	}
+	within(t, "the password in the log", limiters[0], said)
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	if n := strings.Count(log.String(), "\n"); n > 10 {
+		t.Errorf("%d lines:\n%s", n, &log)
 	}
 }
 
