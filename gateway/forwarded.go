@@ -43,22 +43,31 @@ func newClients(conf *Clients, identity []string) (clients, error) {
 
 // trusts reports whether r comes from a trusted proxy.
 func (c *clients) trusts(r *http.Request) bool {
-	if len(c.ip.Trusted) == 0 && !c.ip.TrustUnix {
-		return false
-	}
-	_, found := c.ip.Addr(r)
-	return byProxy(found)
+	_, trusted := c.client(r)
+	return trusted
 }
 
-func byProxy(found httplimit.Found) bool {
-	return found != httplimit.FoundPeer && found != httplimit.FoundNone
+// client is the address that r counts against, invalid if there is none, and whether a trusted proxy says so.
+func (c *clients) client(r *http.Request) (addr netip.Addr, trusted bool) {
+	if len(c.ip.Trusted) == 0 && !c.ip.TrustUnix {
+		return netip.Addr{}, false
+	}
+	addr, found := c.ip.Addr(r)
+	switch found {
+	case httplimit.FoundPeer:
+		return addr, false
+	case httplimit.FoundNone: // a proxy on a unix socket that names nobody is one nevertheless
+		return addr, c.ip.TrustUnix && onUnix(r)
+	}
+	return addr, true
 }
 
 // rewrite tells the upstream who asks: what a trusted proxy said goes on with its address appended, what anybody
-// else said of itself is replaced.
+// else said of itself is replaced. Of the headers with addresses, a trusted proxy has said the configured one; what the others
+// have may be the client's own words, and is replaced by what the configured one says.
 func (c *clients) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out.Header
-	trusted := c.trusts(in)
+	client, trusted := c.client(in)
 	for name := range out {
 		// Upstreams that read headers as CGI does take X_Forwarded_For for X-Forwarded-For. No proxy writes it so.
 		plain := name
@@ -73,9 +82,24 @@ func (c *clients) rewrite(pr *httputil.ProxyRequest) {
 	peer := peerAddr(in.RemoteAddr)
 	var chain, host, proto, forwarded []string
 	if trusted {
-		chain, host, proto = in.Header["X-Forwarded-For"], in.Header["X-Forwarded-Host"], in.Header["X-Forwarded-Proto"]
+		host, proto = in.Header["X-Forwarded-Host"], in.Header["X-Forwarded-Proto"]
+		named := ""
+		if client.IsValid() {
+			named = client.String()
+		}
+		switch {
+		case c.header == "X-Forwarded-For":
+			chain = in.Header["X-Forwarded-For"]
+		case named != "" && named != peer:
+			chain = []string{named}
+		}
 		if c.header == "Forwarded" {
 			forwarded = in.Header["Forwarded"]
+		}
+		if c.header != "X-Real-Ip" && out["X-Real-Ip"] != nil {
+			if delete(out, "X-Real-Ip"); named != "" {
+				out["X-Real-Ip"] = []string{named}
+			}
 		}
 	}
 	if peer != "" {

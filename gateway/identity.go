@@ -162,11 +162,16 @@ func (id *Identifier) byHeader(r *http.Request) (string, error) {
 func (id *Identifier) trusts(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		return id.unix && local != nil && local.Network() == "unix"
+		return id.unix && onUnix(r)
 	}
 	addr := peer.Addr().Unmap().WithZone("")
 	return slices.ContainsFunc(id.proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// onUnix reports whether r came in over a unix socket.
+func onUnix(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local != nil && local.Network() == "unix"
 }
 
 // tokens verifies JSON web tokens (RFC 7519).

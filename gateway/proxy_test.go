@@ -335,7 +335,23 @@ func TestForwardedHeaders(t *testing.T) {
 		{
 			name: "Forwarded goes on where proxies write it", trusted: true, header: "Forwarded",
 			send: []string{`Forwarded: for="[2001:db8::1]";proto=https`},
-			want: map[string][]string{"Forwarded": {`for="[2001:db8::1]";proto=https, for=127.0.0.1`}, "X-Forwarded-For": {"127.0.0.1"}},
+			want: map[string][]string{"Forwarded": {`for="[2001:db8::1]";proto=https, for=127.0.0.1`},
+				"X-Forwarded-For": {"2001:db8::1, 127.0.0.1"}},
+		},
+		{
+			name: "what the trusted proxy does not write is not believed", trusted: true, header: "X-Real-IP",
+			send: []string{"X-Real-IP: 203.0.113.9", "X-Forwarded-For: 6.6.6.6", "Forwarded: for=6.6.6.6"},
+			want: map[string][]string{"X-Real-Ip": {"203.0.113.9"}, "X-Forwarded-For": {"203.0.113.9, 127.0.0.1"}, "Forwarded": nil},
+		},
+		{
+			name: "X-Real-IP says who X-Forwarded-For names", trusted: true,
+			send: []string{"X-Forwarded-For: 6.6.6.6, 203.0.113.9", "X-Real-IP: 6.6.6.6"},
+			want: map[string][]string{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 127.0.0.1"}, "X-Real-Ip": {"203.0.113.9"}},
+		},
+		{
+			name: "a trusted proxy that names nobody is the client", trusted: true, header: "CF-Connecting-IP",
+			send: []string{"X-Forwarded-For: 6.6.6.6", "X-Real-IP: 6.6.6.6"},
+			want: map[string][]string{"X-Forwarded-For": {"127.0.0.1"}, "X-Real-Ip": {"127.0.0.1"}},
 		},
 		{
 			name: "headers of this connection end here",
@@ -377,14 +393,44 @@ func TestClientsByAddressAndUser(t *testing.T) {
 	}
 }
 
+// A proxy on a unix socket may name the user and no address; the upstream hears of the user as the limits do.
+func TestUserFromATrustedUnixSocket(t *testing.T) {
+	users := make(chan []string, 1)
+	cfg := everything(backend(t, func(w http.ResponseWriter, r *http.Request) { users <- r.Header["X-User"] }),
+		[]*weir.Limit{perHour("client", 2)}, Charge{Limit: "client"})
+	socket := t.TempDir() + "/weir.sock"
+	cfg.Listen = []Listener{{Address: "unix:" + socket}}
+	cfg.Clients.TrustedProxies = []string{"unix"}
+	cfg.Identity.Header = &TrustHeader{Name: "X-User"}
+	g, _ := start(t, cfg)
+	req, _ := http.NewRequest("GET", "http://gw/", nil)
+	req.Header.Set("X-User", "42")
+	res, err := onSocket(socket).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if got := <-users; !slices.Equal(got, []string{"42"}) {
+		t.Errorf("the upstream hears of user %q, want 42", got)
+	}
+	if left := remaining(t, g, "client", "user:42"); left != 1 {
+		t.Errorf("user:42 has %d left, want 1", left)
+	}
+}
+
+// onSocket is a client that connects to a unix socket, whatever the URL says.
+func onSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+}
+
 func TestUnixSocketPeersShareOneKey(t *testing.T) {
 	cfg := everything(backend(t, hello), []*weir.Limit{perHour("client", 2)}, Charge{Limit: "client"})
 	socket := t.TempDir() + "/weir.sock"
 	cfg.Listen = []Listener{{Address: "unix:" + socket}}
 	start(t, cfg)
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	c := onSocket(socket)
 	for i, want := range []int{200, 200, 429} {
 		res, err := c.Get("http://gw/")
 		if err != nil {
