@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,9 +91,15 @@ func (x *exchange) run() {
 		answer.ServeHTTP(x, x.r)
 	case !wellFormed(x.r):
 		writeProblem(x, http.StatusBadRequest, "the path climbs, or is not a path")
+	case !printable(x.r.Header.Get("Upgrade")): // ReverseProxy would blame the upstream
+		writeProblem(x, http.StatusBadRequest, "the protocol to upgrade to is not printable ASCII")
 	default:
 		x.pass()
 	}
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
 // pass passes the request on to its upstream.
@@ -112,6 +119,7 @@ func (x *exchange) pass() {
 func (x *exchange) admit() bool {
 	rt := x.route
 	if len(rt.charges) == 0 {
+		x.traced(nil)
 		return true
 	}
 	x.charges = x.few[:0]
@@ -145,6 +153,7 @@ func (x *exchange) admit() bool {
 	}
 	if x.decision.Allowed {
 		x.limited = true
+		x.traced(nil)
 		return true
 	}
 	x.refuse(&httplimit.Refusal{Decision: x.decision, Charges: x.charges})
@@ -157,7 +166,15 @@ func (x *exchange) refuse(f *httplimit.Refusal) {
 	if f.Err == nil {
 		x.logRefusal(f)
 	}
+	x.traced(f)
 	f.Write(x.w, x.r)
+}
+
+// traced adds the decision to the request's span, if spans are made.
+func (x *exchange) traced(f *httplimit.Refusal) {
+	if x.g.tracing != nil {
+		x.trace(f)
+	}
 }
 
 // costOf is what a charge costs this request.
@@ -341,14 +358,8 @@ func (x *exchange) logRefusal(f *httplimit.Refusal) {
 	if !x.g.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	out, worst := x.decision.Outcomes(), -1
-	for i := range out {
-		if o := &out[i]; o.Refused() && !o.Limit.Shadow && (worst < 0 || o.Never || o.After > out[worst].After) {
-			worst = i
-		}
-	}
 	attrs := make([]slog.Attr, 0, 6)
-	if worst >= 0 { // else the queue is full
+	if worst := x.worst(); worst >= 0 { // else the queue is full
 		c := &x.charges[worst]
 		attrs = append(attrs,
 			slog.String("limit", c.Limit.Name),
@@ -360,6 +371,17 @@ func (x *exchange) logRefusal(f *httplimit.Refusal) {
 		slog.Duration("retry_after", f.RetryAfter()),
 		slog.String("route", x.route.name))
 	x.g.log.LogAttrs(ctx, slog.LevelInfo, "request refused", attrs...)
+}
+
+// worst is the charge whose limit makes the request wait the longest, or −1.
+func (x *exchange) worst() int {
+	out, worst := x.decision.Outcomes(), -1
+	for i := range out {
+		if o := &out[i]; o.Refused() && !o.Limit.Shadow && (worst < 0 || o.Never || o.After > out[worst].After) {
+			worst = i
+		}
+	}
+	return worst
 }
 
 func (x *exchange) logAdmitted() {
@@ -396,8 +418,12 @@ func hashText(hash uint64) string { return strconv.FormatUint(hash, 16) }
 
 // newProxy is what passes the requests of a route on. Answers of unknown length, and server-sent events, it flushes as they come.
 func (g *Gateway) newProxy(s *site, up *upstream, conf *Route) *httputil.ReverseProxy {
+	transport := up.within(conf.Timeout)
+	if g.tracing != nil {
+		transport.transport = g.tracing.transport(transport.transport)
+	}
 	return &httputil.ReverseProxy{
-		Transport:  up.within(conf.Timeout),
+		Transport:  transport,
 		BufferPool: &buffers,
 		ErrorLog:   slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		Rewrite: func(pr *httputil.ProxyRequest) {
