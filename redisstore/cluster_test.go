@@ -116,6 +116,38 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("leased limits in slots of their own", func(t *testing.T) {
+		store := &redisstore.Store{Client: open(t, one), Prefix: "leased:", Timeout: 5 * time.Second, Tag: func(l *weir.Limit) string { return l.Name }}
+		fleet := &weir.Limit{Name: "fleet", Rate: weir.Rate{Units: 1000, Period: time.Hour}}
+		region := &weir.Limit{Name: "region", Rate: weir.Rate{Units: 500, Period: time.Hour}}
+		leased := &redisstore.Leased{Store: store, Lease: func(l *weir.Limit) bool { return l == fleet || l == region }}
+		defer leased.Close(t.Context())
+		lim := weir.Limiter{Store: leased}
+		together := []weir.Charge{fleet.For(""), limits[0].For("leased"), region.For("")}
+		if d, err := lim.Peek(t.Context(), together...); err != nil || !d.Allowed {
+			t.Errorf("peek, with nothing leased yet: %t, %v", d.Allowed, err)
+		}
+		d, err := lim.Take(t.Context(), together...)
+		if err != nil || !d.Allowed {
+			t.Fatalf("take: %t, %v", d.Allowed, err)
+		}
+		if d, err := lim.Peek(t.Context(), together...); err != nil || d.Outcomes()[1].Remaining != 29 {
+			t.Errorf("peek: %d left, want 29, %v", d.Outcomes()[1].Remaining, err)
+		}
+		if err := lim.Refund(t.Context(), d.At, together...); err != nil {
+			t.Errorf("refund: %v", err)
+		}
+		if err := lim.Debit(t.Context(), fleet.For(""), limits[0].For("leased")); err != nil {
+			t.Errorf("debit: %v", err)
+		}
+		if err := lim.Hold(t.Context(), time.Now().Add(time.Hour), fleet.For(""), limits[0].For("leased")); err != nil {
+			t.Errorf("hold: %v", err)
+		}
+		if d, err := lim.Peek(t.Context(), together...); err != nil || d.Allowed {
+			t.Errorf("peek, held: %t, %v", d.Allowed, err)
+		}
+	})
+
 	t.Run("a node dies", func(t *testing.T) {
 		store := &redisstore.Store{Client: open(t, one), Tag: func(l *weir.Limit) string { return l.Name }}
 		g := &redisstore.Guard{Shared: store}

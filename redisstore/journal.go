@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -131,23 +130,12 @@ func (j *journal) flush(ctx context.Context, g *Guard) error {
 	return failed
 }
 
-// together debits the charges in one call, or one by one where they are in different slots.
+// together debits the charges in one call.
 func together(ctx context.Context, store weir.Store, charges []weir.TxCharge) error {
 	for i := range charges {
 		charges[i].Cell = i
 	}
-	err := store.Apply(ctx, &weir.Tx{Op: weir.Debit, Charges: charges})
-	if !errors.Is(err, ErrCrossSlot) {
-		return err
-	}
-	for i := range charges {
-		one := []weir.TxCharge{charges[i]}
-		one[0].Cell = 0
-		if err := store.Apply(ctx, &weir.Tx{Op: weir.Debit, Charges: one}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return store.Apply(ctx, &weir.Tx{Op: weir.Debit, Charges: charges})
 }
 
 func (j *journal) giveBack(ctx context.Context, g *Guard, tx weir.Tx) {

@@ -152,8 +152,32 @@ func (s *Store) clustered() bool {
 
 // Apply implements weir.Store. When Redis does not answer within Timeout or before ctx ends, whichever is earlier, the error wraps
 // context.DeadlineExceeded or what ctx says, and the decision may yet be made there, unseen.
+//
+// In a Cluster a Take of limits in different slots has an error that wraps ErrCrossSlot; all else is done slot by slot.
 func (s *Store) Apply(ctx context.Context, tx *weir.Tx) error {
 	s.init()
+	err := s.apply(ctx, tx)
+	switch {
+	case err == nil || !errors.Is(err, ErrCrossSlot):
+		return err
+	case tx.Op == weir.Take:
+		if named := s.checkSlots(tx); named != nil {
+			return named
+		}
+		return err
+	}
+	return s.bySlot(ctx, tx)
+}
+
+func (s *Store) checkSlots(tx *weir.Tx) error {
+	limits := make([]*weir.Limit, len(tx.Charges))
+	for i := range tx.Charges {
+		limits[i] = tx.Charges[i].Limit
+	}
+	return s.CheckSlots(limits...)
+}
+
+func (s *Store) apply(ctx context.Context, tx *weir.Tx) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
