@@ -40,6 +40,7 @@ var onlyIn = map[string][]string{
 	"github.com/failsafe-go":            {"gateway", "httplimit", "examples/orderapi"},
 	"github.com/HdrHistogram":           {"traffic"},
 	"golang.org/x/net":                  {"gateway"},
+	"go.opentelemetry.io":               {"gateway"},
 	"github.com/anishathalye/porcupine": {},
 }
 

@@ -66,6 +66,13 @@ func benchmarkProxy(b *testing.B, up string) {
 	})
 	b.Run("proxy=bare/limits=0/answer=200", func(b *testing.B) { drive(b, bare, "200") })
 	b.Run("proxy=weir/limits=3/answer=200", func(b *testing.B) { drive(b, open.Handler(), "200") })
+	b.Run("proxy=weir/limits=3/dashboard=on/answer=200", func(b *testing.B) {
+		cfg := config(wide)
+		cfg.Admin = Admin{}
+		g := serving(cfg)
+		go g.board.run(b.Context())
+		drive(b, g.Handler(), "200")
+	})
 	shut := serving(config(weir.Rate{Units: 1, Period: 24 * time.Hour}))
 	first := httptest.NewRequest("GET", "/", nil)
 	first.RemoteAddr = "127.0.0.1:1"

@@ -25,6 +25,7 @@ type Config struct {
 	OnError   redisstore.Policy    `yaml:"on_error"`  // while that Redis does not answer: local (default), allow, deny
 	Replicas  int                  `yaml:"replicas"`  // instances that share it; 0: 1
 	Redis     Redis                `yaml:"redis"`     // more on that Redis
+	Tracing   Tracing              `yaml:"tracing"`   // spans of requests
 
 	src *source // where its values were written; nil if they were not
 }
@@ -35,6 +36,7 @@ type Limit struct {
 
 	Store   string             `yaml:"store"`    // memory: by each instance for itself; redis: together; leased: together, in portions that an instance has paid for. Empty: redis where the configuration has one
 	OnError *redisstore.Policy `yaml:"on_error"` // instead of the configuration's
+	Tag     string             `yaml:"tag"`      // the hash tag of its keys, which is their place in a Redis Cluster; the limits of one request, but leased ones, share one. Empty: weir
 }
 
 // Limits are limits in the form of a Config, each counted where the Config says.
@@ -51,6 +53,12 @@ type Redis struct {
 	Timeout    time.Duration `yaml:"timeout"`     // for a decision; 0: 50ms
 	Prefix     string        `yaml:"prefix"`      // of all keys; empty: weir:
 	SecretFile string        `yaml:"secret_file"` // keys the hashes that stand for clients; the same on all instances
+}
+
+// Tracing is where spans of requests go, by OpenTelemetry.
+type Tracing struct {
+	Endpoint string  `yaml:"otlp_endpoint"` // of a collector, OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT, and without that nothing is traced
+	Share    float64 `yaml:"share"`         // of the requests that no trusted proxy has decided on; 0: OTEL_TRACES_SAMPLER, or all
 }
 
 // Listener is an address that clients connect to.

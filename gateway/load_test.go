@@ -48,7 +48,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"two documents", valid + "---\n" + valid, []string{
 			`weir.yaml:8:1: a second document; a configuration is one`}},
 		{"a list", "- a\n", []string{
-			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown, max_cells, store and 3 more`}},
+			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown, max_cells, store and 4 more`}},
 		{"not text", valid + "headers: \"\x00\"\n", []string{
 			`weir.yaml:7:1: the character '\x00', which is no text`}},
 		{"not UTF-8", valid + "headers: \xff\n", []string{

@@ -39,7 +39,8 @@ type Gateway struct {
 	memory  *weir.Memory // what the limiter runs on; nil if it is another Store
 	stores  *stores      // of the configuration; nil if the limiter is another's
 	metrics *metrics
-	board   *board // what the dashboard shows; nil without an admin listener
+	tracing *tracing // nil: none
+	board   *board   // what the dashboard shows; nil without an admin listener
 
 	site     atomic.Pointer[site] // what the configuration in force says
 	reloadMu sync.Mutex           // held to replace it
@@ -86,6 +87,7 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 		g.memory = m
 	}
 	g.metrics = newMetrics(g)
+	g.tracing = newTracing(&cfg.Tracing)
 	if cfg.Admin.address() != adminOff {
 		g.board = newBoard(g)
 	}
@@ -106,7 +108,12 @@ func (g *Gateway) logFindings(cfg *Config) {
 }
 
 // Handler is the proxy itself, without listeners.
-func (g *Gateway) Handler() http.Handler { return http.HandlerFunc(g.serve) }
+func (g *Gateway) Handler() http.Handler {
+	if g.tracing != nil {
+		return g.tracing.handler(g, http.HandlerFunc(g.serve))
+	}
+	return http.HandlerFunc(g.serve)
+}
 
 // breakerChanged is told when a circuit breaker opens or closes.
 func (g *Gateway) breakerChanged(upstream, from, to string) {
@@ -274,6 +281,12 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		if err := g.Listen(); err != nil {
 			return err
 		}
+	}
+	if g.tracing != nil {
+		if err := g.tracing.export(ctx, g.log); err != nil {
+			g.log.Error("nothing is traced", "err", err)
+		}
+		defer g.tracing.stop()
 	}
 	// The contexts of requests outlive ctx, until they are cut off.
 	base, cutOff := context.WithCancel(context.WithoutCancel(ctx))

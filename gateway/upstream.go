@@ -156,7 +156,7 @@ func (e *unavailableError) Error() string { return "weir: upstream: circuit brea
 // guard is the RoundTripper of an upstream.
 type guard struct {
 	up        *upstream
-	transport *http.Transport
+	transport http.RoundTripper
 }
 
 // RoundTrip asks the upstream, again where that is safe and may help. The last answer is what the caller gets, good or bad.

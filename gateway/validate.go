@@ -415,6 +415,7 @@ func (k *checker) rest() {
 	k.positive("shutdown", k.c.Shutdown)
 	k.count("max_cells", k.c.MaxCells)
 	k.store()
+	k.tracing()
 }
 
 // positive refuses a negative time.
