@@ -58,6 +58,14 @@ func (g *Gateway) reload(cfg *Config, old *site) (*site, error) {
 	if cfg.Store != old.config.Store || cfg.Redis != old.config.Redis || cfg.Replicas != old.config.Replicas {
 		return nil, needsRestart("store")
 	}
+	for i, l := range cfg.Limits {
+		if was := old.confs[l.Name]; was != nil && was.Tag != l.Tag {
+			return nil, needsRestart(item("limits", i) + ".tag") // its keys would be others
+		}
+	}
+	if cfg.Tracing != old.config.Tracing {
+		return nil, needsRestart("tracing")
+	}
 	return g.compile(cfg, old)
 }
 

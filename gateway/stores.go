@@ -76,6 +76,10 @@ func (k *checker) limitStore(field string, l *Limit) {
 		k.add(field+".store", "leased, and a limit of %v%s cannot be taken in portions; use redis", l.Algorithm, map[bool]string{true: " with headroom"}[l.Headroom > 0])
 	case l.OnError != nil && k.c.storeOf(l) == storeMemory:
 		k.add(field+".on_error", "the limit is counted in memory, which does not fail")
+	case l.Tag != "" && k.c.storeOf(l) == storeMemory:
+		k.add(field+".tag", "the limit is counted in memory, which has no slots")
+	case strings.ContainsAny(l.Tag, "{}"):
+		k.add(field+".tag", "%s has braces; it is written without", quoted(l.Tag))
 	}
 }
 
@@ -97,6 +101,26 @@ func (k *checker) splitRoute(field string, charges []Charge) {
 	}
 	if len(logs) > 1 {
 		k.add(field, "%s counts in memory and %s in redis, and both remember each request; count them in one place", quoted(logs[storeMemory]), quoted(logs[storeRedis]))
+	}
+}
+
+// slots says which limits of one request a Redis Cluster could not decide together. Leased ones are asked for by themselves.
+func (k *checker) slots(field string, charges []Charge) {
+	var together []*weir.Limit
+	tags := map[*weir.Limit]string{}
+	leased := &redisstore.Leased{Instances: k.c.Replicas}
+	for i := range charges {
+		for _, l := range k.c.Limits {
+			if l == nil || l.Name != charges[i].Limit || k.c.storeOf(l) == storeMemory || k.c.storeOf(l) == storeLeased && leased.Leases(&l.Limit) {
+				continue
+			}
+			together = append(together, &l.Limit)
+			tags[&l.Limit] = l.Tag
+		}
+	}
+	store := &redisstore.Store{Tag: func(l *weir.Limit) string { return tags[l] }}
+	if err := store.CheckSlots(together...); err != nil {
+		k.addErr(field, err, "%s", strings.TrimPrefix(err.Error(), "weir: redis: "))
 	}
 }
 
@@ -125,7 +149,7 @@ func (g *Gateway) openStores(cfg *Config) (*stores, error) {
 	if err != nil {
 		return nil, fault("redis.secret_file", err)
 	}
-	s.redis = &redisstore.Store{Client: s.conn, Prefix: cfg.Redis.Prefix, Secret: secret, Timeout: cfg.Redis.Timeout}
+	s.redis = &redisstore.Store{Client: s.conn, Prefix: cfg.Redis.Prefix, Secret: secret, Tag: s.tag, Timeout: cfg.Redis.Timeout}
 	s.leased = &redisstore.Leased{Store: &redisstore.Refusals{Store: s.redis}, Instances: cfg.Replicas, Lease: s.leases}
 	s.guard = &redisstore.Guard{Shared: s.leased, Policy: s.policy, Replicas: cfg.Replicas, Log: g.log}
 	return s, nil
@@ -150,6 +174,14 @@ func (s *stores) policy(l *weir.Limit) redisstore.Policy {
 		return *conf.OnError
 	}
 	return cfg.OnError
+}
+
+// tag is the hash tag of a limit's keys; empty is the usual one.
+func (s *stores) tag(l *weir.Limit) string {
+	if _, conf := s.limit(l); conf != nil {
+		return conf.Tag
+	}
+	return ""
 }
 
 // leases reports whether a limit is taken from Redis in portions.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -224,11 +225,24 @@ func TestStoreConfiguration(t *testing.T) {
 		"on_error: ":                                          "on_error: panic\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
 		"replicas: -1":                                        "replicas: -1\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
 		"redis.secret_file: ":                                 "store: redis://127.0.0.1:1\nredis: {secret_file: nowhere}\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 5/s}]\n",
+		"limits[0].tag: the limit is counted in memory":       "limits: [{name: x, rate: 5/s, tag: a}, {name: y, rate: 5/s}]\n",
+		"limits[0].tag: \"{a}\" has braces":                   "store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, tag: \"{a}\"}, {name: y, rate: 5/s}]\n",
+		"routes[0].limits: \"x\" is in slot":                  "store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, tag: a}, {name: y, rate: 5/s}]\n",
+		"\"y\" in slot":                                       "store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s}, {name: y, rate: 2/s, tag: a, store: leased}]\n", // too small for portions
 		"both remember each request; count them":              "store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, algorithm: sliding-log}, {name: y, rate: 5/s, algorithm: concurrency, store: memory}]\n",
 	} {
 		_, err := Parse("weir.yaml", []byte(head+text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+	for _, fine := range []string{
+		"store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, tag: a}, {name: y, rate: 5/s, tag: a}]\n",
+		"store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, tag: a}, {name: y, rate: 5/s, store: memory}]\n",
+		"store: redis://127.0.0.1:1\nlimits: [{name: x, rate: 5/s, tag: a}, {name: y, rate: 500/s, store: leased}]\n",
+	} {
+		if _, err := Parse("weir.yaml", []byte(head+fine)); err != nil {
+			t.Errorf("%s: %v", fine, err)
 		}
 	}
 	c, err := Parse("weir.yaml", []byte(head+"store: redis://:secret-word@127.0.0.1:1\nlimits: [{name: x, rate: 5/s, on_error: allow}, {name: y, rate: 5/s, store: memory}]\n"))
@@ -242,6 +256,27 @@ func TestStoreConfiguration(t *testing.T) {
 	defer cancel()
 	if err := c.Ping(ctx); err == nil || strings.Contains(err.Error(), "secret-word") {
 		t.Errorf("Ping of nobody: %v", err)
+	}
+}
+
+// TestTag: the configuration says which slot of a Cluster a limit's keys are in, and no reload moves them away from what is spent.
+func TestTag(t *testing.T) {
+	r := newRedis(t).start()
+	cfg := func() *Config {
+		c := r.over(backend(t, hello), []*weir.Limit{perHour("one", 100)}, Charge{Limit: "one", Key: "global"})
+		c.Limits[0].Tag = "shop"
+		return c
+	}
+	g, url := start(t, cfg(), Options{})
+	askAll(t, url, 1)
+	keys, err := g.stores.conn.Do(t.Context(), "KEYS", "*")
+	if text := fmt.Sprint(keys); err != nil || !strings.Contains(text, "weir:{shop}") {
+		t.Errorf("the keys are %s, %v", text, err)
+	}
+	other := cfg()
+	other.Limits[0].Tag = "town"
+	if err := g.Reload(other); err == nil || !strings.Contains(err.Error(), "restart") {
+		t.Errorf("a reload with another tag: %v", err)
 	}
 }
 

@@ -132,7 +132,9 @@ func (k *checker) routes() {
 		}
 		k.routeUpstream(field, r)
 		k.charges(field+".limits", r.Limits)
-		k.splitRoute(field+".limits", append(slices.Clone(k.c.Defaults), r.Limits...))
+		together := append(slices.Clone(k.c.Defaults), r.Limits...)
+		k.splitRoute(field+".limits", together)
+		k.slots(field+".limits", together)
 		if q := r.Queue; q != nil {
 			k.positive(field+".queue.wait", q.Wait)
 			k.count(field+".queue.length", q.Length)

@@ -129,6 +129,12 @@ func (l *Leased) termsOf(c *weir.TxCharge) *terms {
 	return t
 }
 
+// Leases reports whether limit is taken in portions, of which Lease decides only a part: see [Leased] for what cannot be.
+func (l *Leased) Leases(limit *weir.Limit) bool {
+	law, err := limit.Law()
+	return err == nil && !limit.Shadow && (l.Lease == nil || l.Lease(limit)) && l.lease(limit, law) != nil
+}
+
 func (l *Leased) lease(limit *weir.Limit, law *weir.Law) *terms {
 	switch law.Algorithm {
 	case weir.LeakyBucket, weir.Concurrency:
