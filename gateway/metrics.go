@@ -78,6 +78,12 @@ var (
 		"Decisions on shared limits by who made them: shared, local, allowed by nobody, denied.", []string{"by"}, nil)
 	storeDownDesc = prometheus.NewDesc("weir_store_down",
 		"1 while the shared store is not asked, because it failed.", nil, nil)
+	storeSinceDesc = prometheus.NewDesc("weir_store_down_since_timestamp_seconds",
+		"Since when the shared store is not asked; 0 while it is.", nil, nil)
+	storeFullDesc = prometheus.NewDesc("weir_store_full_total",
+		"Decisions made by this instance because the shared store was full.", nil, nil)
+	storeUnsyncedDesc = prometheus.NewDesc("weir_store_unsynced_total",
+		"Keys charged without the shared store that were too many to charge there afterwards.", nil, nil)
 	storeOutagesDesc = prometheus.NewDesc("weir_store_outages_total",
 		"How often the shared store was left alone.", nil, nil)
 	storeCallsDesc = prometheus.NewDesc("weir_store_calls_total",
@@ -87,6 +93,9 @@ var (
 func (c *sharedStore) Describe(ch chan<- *prometheus.Desc) {
 	ch <- storeDecisionsDesc
 	ch <- storeDownDesc
+	ch <- storeSinceDesc
+	ch <- storeFullDesc
+	ch <- storeUnsyncedDesc
 	ch <- storeOutagesDesc
 	ch <- storeCallsDesc
 }
@@ -96,11 +105,14 @@ func (c *sharedStore) Collect(ch chan<- prometheus.Metric) {
 	for by, n := range map[string]int64{"shared": g.Shared, "local": g.Local, "allowed": g.Allowed, "denied": g.Denied} {
 		ch <- prometheus.MustNewConstMetric(storeDecisionsDesc, prometheus.CounterValue, float64(n), by)
 	}
-	down := 0.0
+	down, since := 0.0, 0.0
 	if g.Down {
-		down = 1
+		down, since = 1, float64(g.Since.UnixMilli())/1000
 	}
 	ch <- prometheus.MustNewConstMetric(storeDownDesc, prometheus.GaugeValue, down)
+	ch <- prometheus.MustNewConstMetric(storeSinceDesc, prometheus.GaugeValue, since)
+	ch <- prometheus.MustNewConstMetric(storeFullDesc, prometheus.CounterValue, float64(g.Full))
+	ch <- prometheus.MustNewConstMetric(storeUnsyncedDesc, prometheus.CounterValue, float64(g.Unsynced))
 	ch <- prometheus.MustNewConstMetric(storeOutagesDesc, prometheus.CounterValue, float64(g.Outages))
 	ch <- prometheus.MustNewConstMetric(storeCallsDesc, prometheus.CounterValue, float64(c.s.redis.Stats().Calls))
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/redisstore"
 )
 
 const (
@@ -139,7 +140,11 @@ func (x *exchange) admit() bool {
 			return false
 		}
 		x.g.metrics.errors.Inc()
-		x.g.log.Error("store failed", "err", err, "route", rt.name)
+		level := slog.LevelError
+		if errors.Is(err, redisstore.ErrUnavailable) {
+			level = slog.LevelInfo // a refusal by policy; that the store is away has been said, once
+		}
+		x.g.log.Log(ctx, level, "store failed", "err", err, "route", rt.name)
 		x.refuse(&httplimit.Refusal{Err: err})
 		return false
 	}

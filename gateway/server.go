@@ -297,6 +297,11 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		sampling.Go(func() { g.board.run(base) })
 		defer sampling.Wait() // shutdown ends it
 	}
+	if g.stores != nil {
+		var asking sync.WaitGroup
+		asking.Go(func() { g.stores.hello(base, g.log) })
+		defer asking.Wait() // shutdown ends it
+	}
 	failed := make(chan error, len(g.data)+1)
 	for _, s := range g.servers() {
 		s.BaseContext = func(net.Listener) context.Context { return base }

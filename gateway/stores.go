@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/redisstore"
@@ -336,6 +338,22 @@ func (s *stores) close(ctx context.Context) {
 	if s.conn != nil {
 		s.leased.Close(ctx)
 		s.conn.Close()
+	}
+}
+
+// hello asks the shared store once at the start, so that what is wrong with it is not first said when a request comes. It
+// holds nothing up.
+func (s *stores) hello(ctx context.Context, log *slog.Logger) {
+	if s.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	switch err := s.conn.Ping(ctx); {
+	case err == nil:
+		log.Info("shared store answers", "cluster", s.conn.Cluster())
+	case !errors.Is(err, context.Canceled):
+		log.Warn("shared store does not answer; until it does, limits are decided by policy", "err", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -186,6 +187,44 @@ func TestWithoutRedis(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHello: a Gateway says at its start what is wrong with its store, before anybody asks.
+func TestHello(t *testing.T) {
+	r := newRedis(t)
+	var log journal
+	opts := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
+	await(t, "the warning", func() bool { return log.has("shared store does not answer") })
+	r.start()
+	start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
+	await(t, "the good news", func() bool { return log.has("shared store answers") })
+}
+
+// TestOutageInMetrics: since when, and how many decisions were made which way.
+func TestOutageInMetrics(t *testing.T) {
+	r := newRedis(t)
+	before := float64(time.Now().UnixMilli()) / 1000
+	g, url := start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), Options{})
+	askAll(t, url, 5)
+	families, err := g.metrics.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var since, local float64
+	for _, f := range families {
+		for _, m := range f.Metric {
+			switch {
+			case f.GetName() == "weir_store_down_since_timestamp_seconds":
+				since = m.Gauge.GetValue()
+			case f.GetName() == "weir_store_decisions_total" && m.Label[0].GetValue() == "local":
+				local = m.Counter.GetValue()
+			}
+		}
+	}
+	if since < before || since > before+600 || local != 5 {
+		t.Errorf("down since %f, at the earliest %f; %v decided here, want 5", since, before, local)
 	}
 }
 
