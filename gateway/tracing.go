@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -141,7 +140,16 @@ func (t *tracing) handler(g *Gateway, next http.Handler) http.Handler {
 
 // transport makes a span of each request to an upstream, and tells the upstream of it.
 func (t *tracing) transport(next http.RoundTripper) http.RoundTripper {
-	return otelhttp.NewTransport(next, t.options()...)
+	return otelhttp.NewTransport(withoutQuery{next}, t.options()...)
+}
+
+// withoutQuery hides the query in the span of a request to an upstream. otelhttp has set it by then, and not when the span began.
+type withoutQuery struct{ http.RoundTripper }
+
+func (t withoutQuery) RoundTrip(req *http.Request) (*http.Response, error) {
+	u := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path, RawPath: req.URL.RawPath}
+	trace.SpanFromContext(req.Context()).SetAttributes(attribute.String("url.full", u.String()))
+	return t.RoundTripper.RoundTrip(req)
 }
 
 func (t *tracing) options(more ...otelhttp.Option) []otelhttp.Option {
@@ -208,7 +216,7 @@ func spanName(method, pattern string) string {
 	return method + " " + pattern
 }
 
-// discreet is a processor of spans that hides what names people, or may be secret, before anything is exported.
+// discreet is a processor of spans that hides what names people when a span begins.
 type discreet struct{}
 
 func (discreet) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
@@ -216,14 +224,6 @@ func (discreet) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
 		switch kv.Key {
 		case "client.address", "network.peer.address":
 			s.SetAttributes(kv.Key.String(hashText(hashOf("ip:" + kv.Value.AsString()))))
-		case "url.query":
-			s.SetAttributes(kv.Key.String(""))
-		case "url.full":
-			u, err := url.Parse(kv.Value.AsString())
-			if err != nil {
-				u = new(url.URL)
-			}
-			s.SetAttributes(kv.Key.String(cmp.Or((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), "-")))
 		}
 	}
 }
