@@ -88,6 +88,7 @@ type Transport struct {
 	invalid  error
 	own      weir.Limiter
 	guards   guards
+	silences silences
 	budget   budget
 	breakers breakers
 	mu       sync.Mutex
@@ -404,6 +405,9 @@ func (t *Transport) fly(c *call, n int64) int64 {
 // hear closes the gate as the answer asks.
 func (t *Transport) hear(c *call, s *slot, rep *reply, sent time.Time, flying int64) {
 	a := &rep.answer
+	if a.Advice == GoOn {
+		t.silences.over(c.flying, sent)
+	}
 	if a.Advice != HoldOn {
 		if a.Advice != GoOn || t.Reactive {
 			return
@@ -427,7 +431,7 @@ func (t *Transport) hear(c *call, s *slot, rep *reply, sent time.Time, flying in
 	}
 	wait, why := a.Wait, a.Source
 	if wait <= 0 {
-		wait, why = c.silentHold(a), "the server does not say how long"
+		wait, why = c.silentHold(a, t.silences.refused(c.flying, sent, time.Now())), "the server does not say how long"
 	}
 	wait = min(wait, c.maxHold)
 	// What many callers wait for together must not end for all at one instant, and never early.
@@ -435,8 +439,9 @@ func (t *Transport) hear(c *call, s *slot, rep *reply, sent time.Time, flying in
 	rep.held = t.hold(c, s, rep, wait, why)
 }
 
-// silentHold is how long to hold after a refusal that does not say: until the window must be empty, and longer each time.
-func (c *call) silentHold(a *Answer) time.Duration {
+// silentHold is how long to hold after the nth refusal in a row that does not say: until the window must be empty, and twice
+// as long each time, up to a minute or four windows. What a server still refuses then has a reason that no waiting shows.
+func (c *call) silentHold(a *Answer, n int) time.Duration {
 	wait := time.Second
 	if !a.Concurrent {
 		wait = max(wait, c.window)
@@ -444,7 +449,11 @@ func (c *call) silentHold(a *Answer) time.Duration {
 	if c.profile != nil {
 		wait = max(wait, c.profile.Floor)
 	}
-	return min(wait<<min(c.refusals.Load(), 16), c.maxHold)
+	most := min(max(time.Minute, 4*wait), c.maxHold)
+	for ; n > 1 && wait < most; n-- {
+		wait *= 2
+	}
+	return min(wait, most)
 }
 
 func (t *Transport) hold(c *call, s *slot, rep *reply, wait time.Duration, why string) bool {
