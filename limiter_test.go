@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +74,7 @@ func TestAlgorithms(t *testing.T) {
 			{at: 100 * ms, cost: 3, allow: true, left: 0},
 			{at: 399 * ms, cost: 1, retry: 1 * ms},
 			{at: 400 * ms, cost: 1, allow: true, left: 0},
+			{at: 1000 * ms, cost: 0, allow: true, left: 1}, // at rest, and one fits at a time
 		}},
 		{Limit{Name: "fixed window", Algorithm: FixedWindow, Rate: Rate{3, time.Second}}, []step{
 			{at: 900 * ms, cost: 3, allow: true, left: 0},
@@ -187,6 +189,13 @@ func TestHold(t *testing.T) {
 	clock.set(30 * time.Second)
 	if got := retry(l.For("a")); got != 0 {
 		t.Errorf("when the hold ends: retry after %v", got)
+	}
+	hold(40*time.Second, l.For("a"))
+	if err := lim.Hold(background, time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC), l.For("a")); err != nil {
+		t.Fatal(err)
+	}
+	if got := retry(l.For("a")); got != 10*time.Second {
+		t.Errorf("held until 1960, which is over and lifts nothing: retry after %v", got)
 	}
 	shadow := &Limit{Name: "shadow", Rate: Rate{1, time.Hour}, Shadow: true}
 	hold(time.Hour, shadow.For("a"))
@@ -325,13 +334,104 @@ func TestRefundAndDebit(t *testing.T) {
 	}
 }
 
+// TestRefundOfMoreThanWasCharged: who asks too much back gets what the charge has taken, and nothing of another's.
+func TestRefundOfMoreThanWasCharged(t *testing.T) {
+	for a := TokenBucket; a < algorithms; a++ {
+		lim, clock := newLimiter()
+		l := &Limit{Name: "x", Algorithm: a, Rate: Rate{10, time.Minute}}
+		key := l.For("k")
+		full, _ := lim.Peek(background, key)
+		first, _ := lim.Take(background, key.Costing(3))
+		clock.set(time.Second)
+		for range 3 {
+			if err := lim.Refund(background, first.At, key.Costing(1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d, _ := lim.Peek(background, key); d.Outcomes()[0].Remaining != full.Outcomes()[0].Remaining {
+			t.Errorf("%v: 3 charged, 3000 refunded: %d left of %d", a, d.Outcomes()[0].Remaining, full.Outcomes()[0].Remaining)
+		}
+		if d, _ := lim.Take(background, key.Costing(10)); !d.Allowed {
+			t.Errorf("%v: 10 of 10 refused: %+v", a, d)
+		}
+		if d, _ := lim.Take(background, key); d.Allowed {
+			t.Errorf("%v: an 11th unit of 10 admitted", a)
+		}
+	}
+	logs := &Limit{Name: "logs", Algorithm: SlidingLog, Rate: Rate{10, time.Minute}}
+	lim, clock := newLimiter()
+	first, _ := lim.Take(background, logs.For("k").Costing(3))
+	clock.set(time.Second)
+	lim.Take(background, logs.For("k").Costing(5))
+	lim.Refund(background, first.At, logs.For("k").Costing(8))
+	if d, _ := lim.Peek(background, logs.For("k")); d.Outcomes()[0].Remaining != 5 {
+		t.Errorf("3 and 5 of 10 charged, 8 refunded to the 3: %d left, want 5", d.Outcomes()[0].Remaining)
+	}
+}
+
+// TestRefundOfLongAgo: whenever a charge is said to have been made, no product overflows into units.
+func TestRefundOfLongAgo(t *testing.T) {
+	lim, clock := newLimiter()
+	l := &Limit{Name: "x", Rate: Rate{999_983, 24 * time.Hour}, Burst: 1000}
+	clock.set(0)
+	lim.Debit(background, l.For("k").Costing(2000))
+	for years := range 56 {
+		at := epoch.AddDate(-years, 0, -1)
+		lim.Refund(background, at, l.For("k").Costing(1000))
+		if d, _ := lim.Peek(background, l.For("k")); d.Outcomes()[0].Remaining != 0 {
+			t.Fatalf("1000 refunded of %v: %d left of a debt", at, d.Outcomes()[0].Remaining)
+		}
+	}
+}
+
+// TestDebitsDoNotOverflow debits the largest cost again and again.
+func TestDebitsDoNotOverflow(t *testing.T) {
+	for a := TokenBucket; a < algorithms; a++ {
+		lim, _ := newLimiter()
+		l := &Limit{Name: "x", Algorithm: a, Rate: Rate{10, time.Minute}}
+		for i := range 20 {
+			if err := lim.Debit(background, l.For("k").Costing(maxCost)); err != nil {
+				t.Fatal(err)
+			}
+			if d, _ := lim.Peek(background, l.For("k")); d.Allowed || d.Outcomes()[0].Remaining != 0 {
+				t.Fatalf("%v: after %d debits of %d: %+v", a, i+1, int64(maxCost), d.Outcomes()[0])
+			}
+		}
+	}
+}
+
+// TestChangingLargeNumbers: what was counted under large numbers does not overflow under small ones, in the same window or
+// in a long one, of which the time that it was counted in is the very end.
+func TestChangingLargeNumbers(t *testing.T) {
+	for _, period := range []time.Duration{1000 * time.Second, 400 * 24 * time.Hour} {
+		lim, clock := newLimiter()
+		old := &Limit{Name: "x", Algorithm: SlidingWindow, Rate: Rate{1_000_000_000_000, 1000 * time.Second}}
+		now := &Limit{Name: "x", Algorithm: SlidingWindow, Rate: Rate{5, period}}
+		lim.Debit(background, old.For("k").Costing(maxCost))
+		from := time.Duration(0)
+		if now.Rate.Period == old.Rate.Period { // in the next window, so that the large number is that of the one before
+			from = 1000 * time.Second
+			clock.set(from)
+			lim.Debit(background, old.For("k"))
+		}
+		for at := from; at <= from+1000*time.Second; at += time.Second {
+			clock.set(at)
+			d, err := lim.Peek(background, now.For("k").Costing(5))
+			if left := d.Outcomes()[0].Remaining; err != nil || left < 0 || left >= 5 || d.Allowed || d.RetryAfter > 3000*time.Second-at {
+				t.Fatalf("%v: at %v: %d left, retry after %v, %v; want less than 5 until 3000s", now.Rate, at, left, d.RetryAfter, err)
+			}
+		}
+	}
+}
+
 func TestChangingNumbersKeepsWhatIsSpent(t *testing.T) {
 	rates := []Rate{{10, time.Second}, {7, 3 * time.Second}, {1000, time.Hour}, {1, time.Minute}, {999983, 24 * time.Hour}, {3, time.Second}}
 	for a := TokenBucket; a < algorithms; a++ {
 		lim, clock := newLimiter()
 		at := time.Duration(0)
-		for i := range 500 {
-			r := rates[i*i%len(rates)]
+		random := rand.New(rand.NewPCG(5, uint64(a)))
+		for i := range 2000 {
+			r := rates[random.IntN(len(rates))]
 			if a >= SlidingLog && r.Units > maxEntries || a == SlidingWindow && r.Units == 999983 {
 				continue
 			}

@@ -74,6 +74,23 @@ func TestMemoryFloodOfNewKeys(t *testing.T) {
 	}
 }
 
+// Each limit has a shared cell of its own: who floods one limit spends nothing of another.
+func TestMemoryFloodOfOneLimit(t *testing.T) {
+	ctx := context.Background()
+	lim := weir.Limiter{Store: &weir.Memory{MaxCells: 10, Now: newClock().now}}
+	login := &weir.Limit{Name: "login", Rate: weir.Rate{Units: 5, Period: time.Hour}}
+	search := &weir.Limit{Name: "search", Rate: weir.Rate{Units: 5, Period: time.Hour}}
+	for i := range 1000 {
+		lim.Take(ctx, search.For(strconv.Itoa(i)))
+	}
+	if d, err := lim.Take(ctx, login.For("somebody").Costing(5), login.For("else").Costing(1)); err != nil || d.Allowed {
+		t.Errorf("6 of the 5 units that new keys share: %+v, %v", d, err)
+	}
+	if !allowed(lim.Take(ctx, login.For("somebody").Costing(5))) {
+		t.Error("a flood of keys of search has spent the units of login")
+	}
+}
+
 // A key that was held before the memory was full stays held, and one that has spent keeps its own units.
 func TestMemoryFullKeepsHolds(t *testing.T) {
 	ctx := context.Background()

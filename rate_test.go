@@ -167,6 +167,7 @@ func TestValidate(t *testing.T) {
 		{Limit{Name: "client", Rate: minute, Headroom: 49}, ``},
 		{Limit{Name: "client", Rate: minute, Headroom: 10, Algorithm: LeakyBucket}, `headroom with leaky-bucket`},
 		{Limit{Name: "client", Rate: Rate{1, 30 * 24 * time.Hour}, Burst: 1_000_000}, `a burst up to 434 fits`},
+		{Limit{Name: "client", Rate: Rate{999_983, 24 * time.Hour}, Burst: 10_000_000_000}, `a burst up to 13031 fits`}, // it would be off by 6·10⁻⁶
 		{Limit{Name: "client", Rate: Rate{math.MaxInt64, time.Second}}, `too fine`},
 		{Limit{Name: "client", Rate: minute, Burst: math.MaxInt64}, `too fine`},
 		{Limit{Name: "client", Algorithm: GCRA, Rate: Rate{700_000, time.Second}}, `token-bucket keeps it exactly`},

@@ -271,6 +271,58 @@ func TestLiftingAHoldWakes(t *testing.T) {
 	})
 }
 
+func TestResetWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lim Limiter
+		l := &Limit{Name: "x", Rate: Rate{5, time.Hour}}
+		lim.Take(background, l.For("k").Costing(5))
+		begin := time.Now()
+		time.AfterFunc(time.Second, func() { lim.Reset(background, l.For("k")) })
+		if _, err := lim.Wait(background, l.For("k")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("a reset after a second woke the line after %v", took)
+		}
+	})
+}
+
+func TestWaitOfAContextThatHasEnded(t *testing.T) {
+	var lim Limiter
+	l := &Limit{Name: "x", Rate: Rate{5, time.Hour}}
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	if _, err := lim.Wait(ctx, l.For("k")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait = %v; want context.Canceled", err)
+	}
+	if d, _ := lim.Peek(background, l.For("k")); d.Outcomes()[0].Remaining != 5 {
+		t.Errorf("a Wait that failed has charged: %d of 5 left", d.Outcomes()[0].Remaining)
+	}
+}
+
+// TestWaitKnowsTheLineOfALeakyBucket: a request leaves when those before it have drained, however large it is itself.
+func TestWaitKnowsTheLineOfALeakyBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lim Limiter
+		l := &Limit{Name: "x", Algorithm: LeakyBucket, Rate: Rate{60, time.Minute}, Burst: 5}
+		lim.Take(background, l.For(""))
+		go lim.Wait(background, l.For("").Costing(3)) // leaves after 1 s, and takes 3
+		synctest.Wait()
+		tooSoon, cancel := context.WithTimeout(background, 3900*time.Millisecond)
+		defer cancel()
+		var limited *LimitedError
+		begin := time.Now()
+		if _, err := lim.Wait(tooSoon, l.For("").Costing(2)); !errors.As(err, &limited) || limited.RetryAfter != 4*time.Second || time.Since(begin) != 0 {
+			t.Errorf("3.9 s of patience for 4 s: %v after %v; want 4s at once", err, time.Since(begin))
+		}
+		enough, cancel := context.WithTimeout(background, 4100*time.Millisecond)
+		defer cancel()
+		if _, err := lim.Wait(enough, l.For("").Costing(2)); err != nil || time.Since(begin) != 4*time.Second {
+			t.Errorf("4.1 s of patience for 4 s: %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
 // TestLinesDoNotBookAhead is the choice of a line of takes: slow callers that also need a scarce limit must not idle the
 // one that all share.
 func TestLinesDoNotBookAhead(t *testing.T) {
