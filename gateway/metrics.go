@@ -51,6 +51,9 @@ func newMetrics(g *Gateway) *metrics {
 			Help: "Reloads of the configuration: applied or refused.",
 		}, []string{"outcome"}),
 	}
+	for _, outcome := range []string{"applied", "refused"} {
+		m.reloads.WithLabelValues(outcome) // from 0 on, so that the first one is seen as an increase
+	}
 	m.registry.MustRegister(m.decisions, m.requests, m.latency, m.breakers, m.errors, m.reloads, &gauges{g: g})
 	if g.memory != nil {
 		m.registry.MustRegister(
@@ -177,11 +180,14 @@ var (
 		"Requests that wait in a route's queue.", []string{"route"}, nil)
 	breakerDesc = prometheus.NewDesc("weir_breaker_state",
 		"The circuit breaker of an upstream: 0 closed, 1 half open, 2 open.", []string{"upstream"}, nil)
+	readyDesc = prometheus.NewDesc("weir_ready",
+		"1 if requests should come here, as /readyz says.", nil, nil)
 )
 
 func (c *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueDesc
 	ch <- breakerDesc
+	ch <- readyDesc
 }
 
 func (c *gauges) Collect(ch chan<- prometheus.Metric) {
@@ -189,6 +195,11 @@ func (c *gauges) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
+	ready := 0.0
+	if c.g.Ready() {
+		ready = 1
+	}
+	ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready)
 	for _, r := range s.routes {
 		if r.queue != nil {
 			ch <- prometheus.MustNewConstMetric(queueDesc, prometheus.GaugeValue, float64(r.queue.waiting.Load()), r.name)
