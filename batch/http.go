@@ -68,8 +68,8 @@ func (h *HTTP) Fetch(ctx context.Context, id string, before Before) Result {
 	return res
 }
 
-// client is Client, with redirects that take no header along to another host or out of TLS: net/http drops only those it knows
-// to be secret, and a key may stand in any.
+// client is Client, with redirects that take no header along to another host or out of TLS, nor on the way back: net/http drops only
+// those it knows to be secret, and a key may stand in any, as in the URL that it would give as Referer.
 func (h *HTTP) client() *http.Client {
 	client := http.Client{}
 	if h.Client != nil {
@@ -77,11 +77,15 @@ func (h *HTTP) client() *http.Client {
 	}
 	check := client.CheckRedirect
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		first := via[0].URL
-		if req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
+		first, left := via[0].URL, false
+		for _, hop := range append(via[1:len(via):len(via)], req) {
+			left = left || hop.URL.Host != first.Host || hop.URL.Scheme != first.Scheme
+		}
+		if left {
 			for name := range h.Header {
 				req.Header.Del(name)
 			}
+			req.Header.Del("Referer")
 		}
 		if check != nil {
 			return check(req, via)

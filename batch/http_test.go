@@ -138,10 +138,17 @@ func TestNoSecretFollowsToAnotherHost(t *testing.T) {
 		http.Redirect(w, r, other.URL, http.StatusFound)
 	}))
 	defer server.Close()
-	h := &HTTP{URL: server.URL + "/{id}", Header: http.Header{"Apikey": {"secret"}, "Authorization": {"Bearer secret"}}}
+	h := &HTTP{URL: server.URL + "/{id}?key=secret", Header: http.Header{"Apikey": {"secret"}, "Authorization": {"Bearer secret"}}}
+	h.Fetch(t.Context(), "b", Before{})
+	if ref := seen.Get("Referer"); ref != "" {
+		t.Errorf("the other host was told of %s", ref)
+	}
 	res := h.Fetch(t.Context(), "a", Before{})
 	if res.Column != Changed || key != "secret" {
 		t.Errorf("%+v; the host itself saw the key %q after its own redirect", res, key)
+	}
+	if seen == nil {
+		t.Error("the other host was not asked")
 	}
 	for name, values := range seen {
 		if strings.Contains(strings.Join(values, ""), "secret") {

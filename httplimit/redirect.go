@@ -6,7 +6,8 @@ import (
 )
 
 // StripOnRedirect is an http.Client's CheckRedirect that keeps header fields with secrets, such as an API key, from following a
-// redirect to another host, or from https to http: the client itself drops Authorization and Cookie there, and no others. Once
+// redirect to another host, or from https to http: the client itself drops Authorization and Cookie there, and no others, and it says
+// as Referer which URL it comes from, with the key that may stand in its query. That goes too. Once
 // dropped they stay so, even if a later redirect leads back. It follows 10 redirects, as the client does.
 func StripOnRedirect(fields ...string) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
@@ -21,6 +22,7 @@ func StripOnRedirect(fields ...string) func(*http.Request, []*http.Request) erro
 			}
 		}
 		if left {
+			r.Header.Del("Referer")
 			for _, f := range fields {
 				r.Header.Del(f)
 			}

@@ -523,7 +523,7 @@ func TestRedirectsPassTheGate(t *testing.T) {
 	rt := &Transport{Gates: []Gate{{Limit: limit}}}
 	c := client(rt)
 	c.CheckRedirect = StripOnRedirect("ApiKey")
-	r, _ := http.NewRequest("GET", begin.URL, nil)
+	r, _ := http.NewRequest("GET", begin.URL+"/?key=secret", nil)
 	r.Header.Set("Authorization", "Bearer secret")
 	r.Header.Set("ApiKey", "secret")
 	r.Header.Set("Accept", "text/plain")
@@ -532,7 +532,7 @@ func TestRedirectsPassTheGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if got.Get("Authorization") != "" || got.Get("ApiKey") != "" || got.Get("Accept") == "" {
+	if got.Get("Authorization") != "" || got.Get("ApiKey") != "" || got.Get("Referer") != "" || got.Get("Accept") == "" {
 		t.Errorf("the other host got %v", got)
 	}
 	for _, u := range []string{begin.URL, elsewhere} {

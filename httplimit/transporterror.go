@@ -15,7 +15,11 @@ type HoldError struct {
 }
 
 func (e *HoldError) Error() string {
-	return fmt.Sprintf("weir: server answered %d and asks to wait %v (%s), more than %v", e.Status, e.Asked.Round(time.Millisecond), e.Source, e.Max)
+	asked := e.Asked.Round(time.Millisecond).String()
+	if days := e.Asked / (24 * time.Hour); days >= 4 {
+		asked = fmt.Sprintf("%d days", days)
+	}
+	return fmt.Sprintf("weir: server answered %d and asks to wait %s (%s), more than %v", e.Status, asked, e.Source, e.Max)
 }
 
 // TimeoutError is what an attempt fails with that takes longer than Transport.Timeout.

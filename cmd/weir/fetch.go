@@ -124,7 +124,8 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 			return badUsage("--store: %v", err)
 		}
 		defer conn.Close()
-		transport.Limiter = &weir.Limiter{Store: &redisstore.Store{Client: conn}}
+		// Nobody waits for a fetch as for a page: a Redis far away may take its time.
+		transport.Limiter = &weir.Limiter{Store: &redisstore.Store{Client: conn, Timeout: 2 * time.Second}}
 	}
 	if err := transport.Validate(); err != nil {
 		return badUsage("%v", err)
@@ -142,6 +143,7 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	}
 	rep, err := run.Do(cmd.Context())
 	watch.end()
+	rep.Name = shownURL(f.url)
 	return f.tell(cmd, plan, rep, err)
 }
 
@@ -189,17 +191,41 @@ func (f *fetching) readItems(stdin io.Reader, args []string) ([]string, error) {
 // target checks the URL and reads the headers.
 func (f *fetching) target() (*url.URL, http.Header, error) {
 	if !strings.Contains(f.url, "{id}") {
-		return nil, nil, badUsage("--url %q: it needs {id} where the item goes, as https://api.example/v1/{id}", f.url)
+		return nil, nil, badUsage("--url: it needs {id} where the item goes, as https://api.example/v1/{id}") // without what was given, as below
 	}
 	u, err := url.Parse(strings.ReplaceAll(f.url, "{id}", "id"))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, nil, badUsage("--url %q: want http:// or https:// and a host", f.url)
+		return nil, nil, badUsage("--url: want http:// or https:// and a host")
 	}
 	header, err := givenHeader(f.headers)
 	if err != nil {
 		return nil, nil, err
 	}
 	return u, header, nil
+}
+
+// shownURL is a URL without what may be secret in it: the user, and the values of its query but for items.
+func shownURL(raw string) string {
+	raw, query, asks := strings.Cut(raw, "?")
+	scheme, rest, _ := strings.Cut(raw, "://")
+	authority, path, more := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		authority = "…" + authority[at:]
+	}
+	shown := scheme + "://" + authority
+	if more {
+		shown += "/" + path
+	}
+	if !asks {
+		return shown
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		if name, value, ok := strings.Cut(pair, "="); ok && value != "{id}" {
+			pairs[i] = name + "=…"
+		}
+	}
+	return shown + "?" + strings.Join(pairs, "&")
 }
 
 // givenHeader reads --header flags: 'Name: value', with env:VARIABLE or file:PATH for a value that is secret.
@@ -328,7 +354,8 @@ func (f *fetching) tell(cmd *cobra.Command, plan batch.Plan, rep *batch.Report, 
 	} else if rep.Ledger.Items > 0 {
 		fmt.Fprintln(out, rep.Ledger.String())
 		took := rep.Ended.Sub(rep.Started)
-		if bound := plan.Bound(); bound > 0 && plan.Units > 0 && rep.Resumed == 0 {
+		plan.Latency = 0 // what is left is the least whatever the answers took
+		if bound := plan.Bound(); bound > 0 && rep.Resumed == 0 && rep.Ledger.Requests >= plan.Requests {
 			fmt.Fprintf(out, "took %v, %.2f times the least possible with this rate\n", took.Round(time.Millisecond), float64(took)/float64(bound))
 		} else {
 			fmt.Fprintf(out, "took %v\n", took.Round(time.Millisecond))

@@ -166,7 +166,7 @@ func TestFetchKeepsSecrets(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", server.URL+"/{id}", "--out", filepath.Join(dir, "out"), "--report", filepath.Join(dir, "report"),
+	code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", strings.Replace(server.URL, "://", "://user:"+secret+"@", 1)+"/{id}?key="+secret+"&id={id}", "--out", filepath.Join(dir, "out"), "--report", filepath.Join(dir, "report"),
 		"--header", "Authorization: env:WEIR_TEST_TOKEN", "--header", "apiKey: file:"+file, "a")
 	if code != exitFailure || len(got) < 2 || got[0] != secret || got[1] != secret {
 		t.Errorf("exit %d, sent %q", code, got)
@@ -179,6 +179,14 @@ func TestFetchKeepsSecrets(t *testing.T) {
 	}
 	if strings.Contains(all, secret) {
 		t.Errorf("the secret is in what was printed or written:\n%s", all)
+	}
+	if !strings.Contains(all, "/{id}?key=…&id={id}") {
+		t.Errorf("the report does not say what was fetched:\n%s", all)
+	}
+	for _, url := range []string{"http://user:" + secret + "@host/nothing", "ftp://user:" + secret + "@host/{id}", "http://" + secret + "@ho st/{id}"} {
+		if _, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", url, "a"); strings.Contains(stdout+stderr, secret) || stderr == "" {
+			t.Errorf("%s\n%s", stdout, stderr)
+		}
 	}
 }
 
