@@ -748,3 +748,25 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// away is a Store's error that says when it may be back.
+type away time.Duration
+
+func (away) Error() string         { return "away" }
+func (a away) Wait() time.Duration { return time.Duration(a) }
+
+// TestUndecidedSaysWhen: a 503 asks back when the Store does, and not before a second.
+func TestUndecidedSaysWhen(t *testing.T) {
+	for want, err := range map[string]error{
+		"1": errors.New("dial: refused"),
+		"3": fmt.Errorf("store: %w", away(2500*time.Millisecond)),
+		// Not at once, whatever it says.
+		"1 ": away(0),
+	} {
+		w := httptest.NewRecorder()
+		(&Refusal{Err: err}).Write(w, httptest.NewRequest("GET", "/", nil))
+		if got := w.Header().Get("Retry-After"); w.Code != 503 || got != strings.TrimSpace(want) {
+			t.Errorf("%v: %d, Retry-After %s, want %s", err, w.Code, got, want)
+		}
+	}
+}

@@ -27,7 +27,8 @@ type Refusal struct {
 	Charges []weir.Charge
 
 	// Err is why there is no decision: a *CostError if the request was wrong, a *weir.LimitedError if a Take that waits
-	// found the line too long, else the Store's error.
+	// found the line too long, else the Store's error. One with a method Wait() time.Duration, as *redisstore.UnavailableError,
+	// says when to ask again; others mean in a second.
 	Err error
 
 	Form       Form          // as in Handler
@@ -92,6 +93,10 @@ func (f *Refusal) RetryAfter() time.Duration {
 		}
 	case !f.wrong():
 		f.retry = undecidedRetry
+		var waits interface{ Wait() time.Duration }
+		if errors.As(f.Err, &waits) {
+			f.retry = max(f.retry, wholeSeconds(waits.Wait()))
+		}
 	}
 	if f.retry != 0 && f.Jitter > 0 {
 		more := time.Duration(rand.Int64N(int64(f.Jitter)))

@@ -69,4 +69,7 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("weir: limit %q: %v: %v", e.Limit, ErrUnavailable, e.Err)
 }
 
+// Wait is RetryAfter, for the Retry-After of a 503: see httplimit.Refusal.
+func (e *UnavailableError) Wait() time.Duration { return e.RetryAfter }
+
 func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }
