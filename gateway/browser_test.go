@@ -37,7 +37,7 @@ func browse(t *testing.T) *browser {
 	if program == "" {
 		t.Skip("no chromium on PATH; apt-get install chromium brings it")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(time.Minute))...)
@@ -165,6 +165,10 @@ func TestDashboardInABrowser(t *testing.T) {
 	before := eval[string](b, `document.querySelector(".limit path").getAttribute("d")`)
 	b.until(fmt.Sprintf(`document.querySelector(".limit path").getAttribute("d") != %q`, before))
 
+	if os.Getenv("WEIR_PICTURES") != "" {
+		time.Sleep(2 * time.Minute) // for a past to look at
+	}
+
 	// A key by its text: held, refused, released, admitted.
 	b.do("look", chromedp.SetValue("#key", "ip:198.51.100.7"), chromedp.Evaluate[chromedp.Void](`document.querySelector("#look button").click()`))
 	b.until(`document.querySelector("#said").textContent == "40 of 40 left"`)
@@ -181,9 +185,6 @@ func TestDashboardInABrowser(t *testing.T) {
 		t.Fatal("held, and answered with", res.Status)
 	}
 	b.until(`document.querySelector("#holds li") != null`)
-	if os.Getenv("WEIR_PICTURES") != "" {
-		time.Sleep(40 * time.Second) // for a past to look at
-	}
 	b.picture("dashboard", 1280, 1180, "light")
 	b.picture("dashboard-dark", 1280, 1180, "dark")
 	b.picture("dashboard-phone", 360, 2600, "light")

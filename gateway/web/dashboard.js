@@ -22,7 +22,7 @@ function num(n) {
   if (n >= 1e9) return (n / 1e9).toFixed(1) + "G";
   if (n >= 1e6) return (n / 1e6).toFixed(1) + "M";
   if (n >= 1e4) return (n / 1e3).toFixed(1) + "k";
-  return n === Math.round(n) || n >= 100 ? String(Math.round(n)) : n.toFixed(1);
+  return n === Math.round(n) || n >= 10 ? String(Math.round(n)) : n.toFixed(1);
 }
 function span(s) { // seconds
   if (s < 0) return "–";
@@ -170,11 +170,11 @@ function showLimits(f) {
     e.setAttribute("aria-pressed", String(l.name === chosen));
     set(name.lastChild, l.rate + (String(l.capacity) === l.rate.split("/")[0] ? "" : ", burst " + l.capacity));
     const asked = l.total[0] + l.total[1] + l.total[2];
-    set(kind.firstChild, l.algorithm + (l.store === "redis" ? ", shared" : "") + (l.shadow ? ", shadow" : ""));
+    set(kind.firstChild, (l.shadow ? "shadow, " : "") + (l.store === "memory" ? "" : l.store + ", ") + l.algorithm);
     const columns = past.get(l.name) || [[], [], []];
     const peak = draw(chart, columns);
     const share = asked ? 100 * (l.total[1] + l.total[2]) / asked : 0;
-    set(kind.lastChild, "peak " + num(peak) + "/s, " + (share > 0 && share < 0.1 ? "<0.1" : share.toFixed(1)) + " % refused");
+    set(kind.lastChild, "peak " + num(peak) + "/s, " + (share === 0 ? "0" : share < 0.1 ? "<0.1" : share.toFixed(1)) + " % refused");
     l.now.forEach((n, i) => {
       const cell = now.children[i];
       set(cell.firstChild, num(n));
