@@ -381,6 +381,22 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
+// What the client accepts is between it and the upstream: weir asks for no compression of its own, and undoes none.
+func TestCompressionPassesThrough(t *testing.T) {
+	up := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Encoding"] = []string{"gzip"}
+		io.WriteString(w, "accepted: "+strings.Join(r.Header["Accept-Encoding"], ","))
+	})
+	_, url := start(t, everything(up, nil))
+	for _, c := range []struct{ line, want string }{{"", "accepted: "}, {"Accept-Encoding: gzip, br\r\n", "accepted: gzip, br"}} {
+		res, _, _ := raw(t, url, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"+c.line+"\r\n")
+		body, err := io.ReadAll(res.Body)
+		if string(body) != c.want || err != nil || res.Header.Get("Content-Encoding") != "gzip" {
+			t.Errorf("%q: body %q, %v, encoding %q", c.line, body, err, res.Header.Get("Content-Encoding"))
+		}
+	}
+}
+
 func TestClientsByAddressAndUser(t *testing.T) {
 	cfg := trustLoopback(everything(backend(t, hello), []*weir.Limit{perHour("client", 2)}, Charge{Limit: "client"}))
 	cfg.Identity.Header = &TrustHeader{Name: "X-User"}

@@ -61,9 +61,34 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
+// A small request does not overtake a large one that waits for more than there is, which would otherwise wait for ever.
+func TestQueueIsNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&Queue{Wait: time.Minute})
+		var lim weir.Limiter
+		l := &weir.Limit{Name: "out", Rate: weir.Rate{Units: 60, Period: time.Minute}, Burst: 10}
+		lim.Take(t.Context(), l.For("").Costing(10))
+		began := time.Now()
+		var large time.Duration
+		go func() {
+			q.take(t.Context(), &lim, []weir.Charge{l.For("").Costing(10)})
+			large = time.Since(began)
+		}()
+		synctest.Wait()
+		for range 20 {
+			time.Sleep(700 * time.Millisecond)
+			go q.take(t.Context(), &lim, []weir.Charge{l.For("")})
+		}
+		time.Sleep(time.Minute)
+		if large != 10*time.Second {
+			t.Errorf("a request of 10 units, which are there after 10s, left after %v", large)
+		}
+	})
+}
+
 func TestQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(Queue{Wait: 3500 * time.Millisecond, Length: 3})
+		l := newLine(Queue{Wait: time.Minute, Length: 3})
 		refused := func(what string, key string, wait time.Duration) {
 			t.Helper()
 			before := time.Now()
