@@ -81,6 +81,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 			`weir.yaml:4:26: limits[0].rate: "7/fortnight": the period's unit is none of ms, s, m, h, d; the form is units/period, as 600/m, 5/30s or 1000/24h`}},
 		{"rate 0", strings.Replace(valid, "100/m", "0/m", 1), []string{
 			`weir.yaml:4:26: limits[0].rate: 0/m admits nothing; it takes 1 unit or more, as 600/m`}},
+		{"rate 0 without a burst, which no cost fits", strings.Replace(valid, "rate: 100/m, burst: 20", "rate: 0/m", 1), []string{
+			`weir.yaml:4:26: limits[0].rate: 0/m admits nothing; it takes 1 unit or more, as 600/m`}},
 		{"no rate", strings.Replace(valid, "rate: 100/m, ", "", 1), []string{
 			`weir.yaml:4:5: limits[0].rate: no rate; give one, as 600/m`}},
 		{"a rate without a slash", strings.Replace(valid, "100/m", "100", 1), []string{

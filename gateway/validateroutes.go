@@ -67,7 +67,7 @@ func (k *checker) cost(at string, c *Charge, l *weir.Limit) {
 		k.add(at+".cost", "%d; it takes 1 or more, or 0 for 1", c.Cost)
 	case c.Cost > math.MaxInt32:
 		k.add(at+".cost", "%d; it takes up to %d", c.Cost, math.MaxInt32)
-	case c.Shadow || l.Shadow || l.Validate() != nil:
+	case c.Shadow || l.Shadow || l.Rate.Units == 0 || l.Validate() != nil: // the limit is said to be wrong already, or refuses nobody
 	case c.units() > spendable(l, c.Priority):
 		what := "a burst"
 		switch l.Algorithm {
