@@ -16,6 +16,12 @@ var (
 	// ErrTooFine means that a Limit's numbers are beyond what can be kept exactly; the error that
 	// wraps it names what would fit.
 	ErrTooFine = errors.New("numbers too fine to keep exactly")
+
+	// ErrPriority means that a Charge has a Priority that is none of Low, Normal and High.
+	ErrPriority = errors.New("priority is none of low, normal, high")
+
+	// ErrEvery means that a Charge made by [Limit.Every] was given to an operation other than Hold.
+	ErrEvery = errors.New("a charge for every key only goes with Hold")
 )
 
 // LimitedError is what [Limiter.Wait] returns when the units would come too late: after the context's
@@ -32,14 +38,6 @@ func (e *LimitedError) Error() string {
 	}
 	return fmt.Sprintf("weir: limit %q admits this only in %v, after the context ends", e.Limit, e.RetryAfter)
 }
-
-var (
-	// ErrPriority means that a Charge has a Priority that is none of Low, Normal and High.
-	ErrPriority = errors.New("priority is none of low, normal, high")
-
-	// ErrEvery means that a Charge for every key of a Limit was given to something else than Hold.
-	ErrEvery = errors.New("a charge for every key only goes with Hold")
-)
 
 // ChargeError says which charge is wrong; it wraps ErrCost, ErrPriority or ErrEvery.
 type ChargeError struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limiter decides requests. Its methods are safe for concurrent use; a Limiter must not be copied after
+// Limiter decides whether requests may pass: at once with Take, after a wait with Wait. Its methods are safe for concurrent use; a Limiter must not be copied after
 // its first use.
 type Limiter struct {
 	// Store keeps what was spent; nil means a Memory of the Limiter's own.
@@ -45,7 +45,7 @@ type Outcome struct {
 	Remaining int64         // units left for this priority after the decision, 0 to the capacity
 	After     time.Duration // how long until this limit admits the charge; 0 if it does
 	Next      time.Duration // how long until Remaining grows if nobody spends; 0 if it is all there
-	Held      time.Duration // how long a Hold stops the key yet; 0 if none does
+	Held      time.Duration // how much longer a Hold stops the key; 0 if none does
 	Never     bool          // the cost is more than the limit ever has for this priority
 }
 
@@ -74,7 +74,7 @@ func (l *Limiter) Peek(ctx context.Context, charges ...Charge) (d Decision, err 
 	return d, err
 }
 
-// Refund gives back charges made at an instant, Decision.At of their Take. It never gives back more than is still owed for them:
+// Refund gives back charges that a Take made; at is the At of its Decision. It never gives back more than is still owed for them:
 // what has refilled or left its window since is not given twice. For Concurrency it is
 // the release.
 func (l *Limiter) Refund(ctx context.Context, at time.Time, charges ...Charge) error {
@@ -87,7 +87,7 @@ func (l *Limiter) Debit(ctx context.Context, charges ...Charge) error {
 	return l.change(ctx, Tx{Op: Debit}, charges)
 }
 
-// Hold lets nobody pass the keys of the charges before an instant, whatever they have left. Of several holds the latest
+// Hold refuses every charge on these keys until an instant, whatever they have left. Of several holds the one that ends last
 // counts; the zero time lifts them. With [Limit.Every] it stops all keys of a Limit. Cost and
 // priority do not matter.
 func (l *Limiter) Hold(ctx context.Context, until time.Time, charges ...Charge) error {
