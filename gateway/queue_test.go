@@ -80,6 +80,7 @@ func TestQueueIsNotOvertaken(t *testing.T) {
 			go q.take(t.Context(), &lim, []weir.Charge{l.For("")})
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if large != 10*time.Second {
 			t.Errorf("a request of 10 units, which are there after 10s, left after %v", large)
 		}
