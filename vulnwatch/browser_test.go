@@ -3,6 +3,7 @@ package vulnwatch
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -182,7 +183,23 @@ func TestBrowserStale(t *testing.T) {
 	b := browse(t)
 	e := madeEdition(20)
 	dir := publishMade(t, e)
-	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	// The pages are a day old when the check fails, as they would be: Last-Modified counts seconds, so a browser that
+	// asks again within the second of publishing is told 304. no-cache is what docs/watch.md has a server send.
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		yesterday := time.Now().AddDate(0, 0, -1)
+		return os.Chtimes(path, yesterday, yesterday)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := http.FileServer(http.Dir(dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache")
+		files.ServeHTTP(w, r)
+	}))
 	defer server.Close()
 	says := `getComputedStyle(document.getElementById("stale"), "::before").content`
 	visible := `document.getElementById("stale").getClientRects().length > 0`
