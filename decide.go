@@ -111,13 +111,13 @@ func Decide(tx *Tx, cells []Cell, now Instant) {
 }
 
 // ask is when charge i fits, together with the others that meet in its cell: asked apart, both could
-// fit where their sum does not.
+// fit where their sum does not. What a shadow asks is no reason to refuse a charge that is enforced.
 func ask(charges []TxCharge, cells []Cell, i int, now Instant) Instant {
 	c := &charges[i]
 	cell := &cells[c.Cell]
 	cost, floor := c.Cost, c.Law.floor(c.Priority)
 	for j := range charges {
-		if j != i && charges[j].Cell == c.Cell {
+		if j != i && charges[j].Cell == c.Cell && (c.Limit.Shadow || !charges[j].Limit.Shadow) {
 			cost += charges[j].Cost
 			floor = max(floor, c.Law.floor(charges[j].Priority))
 		}

@@ -344,12 +344,12 @@ end
 
 local replies = { digits(now) }
 
--- ask is when a charge fits, together with the others that meet in its cell.
+-- ask is when a charge fits, together with the others that meet in its cell, but for shadows where it is none.
 local function ask(charges, charge)
   local c, cost, keep = charge.c, charge.cost, charge.keep
   for j = 1, #charges do
     local o = charges[j]
-    if o ~= charge and o.c == c then
+    if o ~= charge and o.c == c and (charge.law.shadow or not o.law.shadow) then
       cost = cost + o.cost
       keep = max(keep, o.keep)
     end

@@ -204,6 +204,16 @@ func shadow(r *rig) error {
 		if r.peek(s.For("other")).Outcomes()[0].Refused() {
 			return fmt.Errorf("%s in shadow: charged for what another limit refused", describe(s))
 		}
+		// The same limit and key both ways, as while a policy is moved out of shadow: what the shadow asks refuses nobody, and it is
+		// charged where both fit.
+		both := r.limit(weir.Limit{Algorithm: weir.Algorithm(a), Rate: weir.Rate{Units: 3, Period: time.Hour}})
+		asShadow := &weir.Limit{Name: both.Name, Algorithm: both.Algorithm, Rate: both.Rate, Shadow: true}
+		for i, want := range []struct{ allowed, shadowRefused bool }{{true, false}, {admits > 1, true}, {false, true}} {
+			d := r.take(both.For("k"), asShadow.For("k"))
+			if d.Allowed != want.allowed || d.Outcomes()[1].Refused() != want.shadowRefused {
+				return fmt.Errorf("%s enforced and in shadow at once: ask %d is allowed: %v, and would be refused by the shadow: %v", describe(both), i+1, d.Allowed, d.Outcomes()[1].Refused())
+			}
+		}
 	}
 	return nil
 }
