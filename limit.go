@@ -9,7 +9,8 @@ import (
 // Limit is one rule: how many units a key may spend, and by which [Algorithm] they are
 // counted. Fill in the fields and call [Limit.Validate] once; a Limit is then safe for concurrent
 // use, and may then be copied. To change its numbers while it runs, use a second Limit of the same Name from then on:
-// the keys keep what they have spent.
+// the keys keep what they have spent. A window whose Period changes keeps it no longer than its old windows would have run,
+// and a SlidingWindow with a longer Period counts but a part of it until then.
 type Limit struct {
 	// Name identifies the Limit in its Store, and is seen in headers, metrics and
 	// logs: 1 to 64 printable ASCII characters without quotes, backslashes or spaces.
