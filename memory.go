@@ -11,7 +11,7 @@ import (
 // Memory is a Store in this process. The zero Memory is ready; it must not be copied after its first
 // use. It has no goroutine and needs no closing.
 //
-// It keeps a keyed hash of each key, never the key's text, in flat tables without pointers: 30 to 36 bytes a key
+// It keeps a keyed hash of each key, never the key's text, in flat tables without pointers: 32 to 41 bytes a key
 // for the algorithms of one number. Cells at rest are dropped as others come. A cell that is not at rest is never
 // dropped: when MaxCells are in use, new keys of a limit share one cell until there is room, and Stats counts
 // these decisions.
@@ -19,7 +19,7 @@ import (
 // Its clock is the monotonic one, from the wall clock's reading at first use on: setting the wall clock changes nothing,
 // and a machine that was suspended finds its windows later by that time.
 type Memory struct {
-	// MaxCells bounds how many keys are remembered; zero means 16,777,216 (about 600 MB where all are busy),
+	// MaxCells bounds how many keys are remembered; zero means 16,777,216 (up to 700 MB where all are busy),
 	// negative means no bound. A key of SlidingLog or Concurrency is one cell whatever the length of its log. Set
 	// it before first use.
 	MaxCells int
