@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bufio"
+	"compress/flate"
 	"compress/gzip"
 	"container/heap"
 	"context"
@@ -16,7 +17,7 @@ import (
 
 // Log reads access logs as one stream of events in the order of time, however many lines and files there are: it keeps no more
 // than MaxPending lines of each. Files may be compressed with gzip. A line that cannot be read is counted, and the first ones are kept for
-// showing; none disappears.
+// showing; none disappears. A compressed file that breaks off is read as far as it goes.
 type Log struct {
 	// Files are the names of the files, which may overlap in time; "-" is Stdin.
 	Files []string
@@ -55,6 +56,7 @@ type LogStats struct {
 	Late       int64     `json:"late"`    // of Events: too far out of order, and moved
 	Spread     int64     `json:"spread"`  // of Events: spread over their second
 	Bad        []BadLine `json:"bad"`     // the first unreadable lines of each file
+	Broken     []BadLine `json:"broken"`  // compressed files that break off, with the line that would be next
 	Formats    []string  `json:"formats"` // of the files
 }
 
@@ -85,7 +87,7 @@ const (
 // Read calls f with the events in the order of time. It ends with the error of f, of reading a file, or of ctx. The Event is
 // f's until it returns; f may copy it.
 func (l *Log) Read(ctx context.Context, f func(*Event) error) (err error) {
-	l.Stats = LogStats{}
+	l.Stats = LogStats{Bad: []BadLine{}, Broken: []BadLine{}, Formats: []string{}} // in JSON a list, if an empty one
 	var streams streams
 	defer func() {
 		for _, s := range streams.opened {
@@ -204,6 +206,9 @@ func (l *Log) open(name string) (*stream, error) {
 		}
 		s.r = bufio.NewReaderSize(z, maxLine)
 	}
+	if mark, _ := s.r.Peek(3); string(mark) == "\ufeff" {
+		s.r.Discard(3)
+	}
 	if s.format == nil {
 		begin, _ := s.r.Peek(maxLine)
 		s.format = detect(string(begin), l.Headers)
@@ -257,7 +262,7 @@ func (s *stream) advance() error {
 		}
 		if e.At.Before(s.last) && !(e.whole && s.last.Sub(e.At) < time.Second) { // else the rest of a second that was too large
 			s.log.Stats.Late++
-			e.At, e.whole = s.last, false
+			e.At = s.last
 		}
 		s.pending.push(e)
 		if e.At.After(s.newest) {
@@ -305,6 +310,12 @@ func (s *stream) release(before time.Time, most int) {
 			}
 			s.log.Stats.Spread += int64(n)
 		}
+		for i := range s.ready[from:] { // a whole second where part of that second is out
+			if e := &s.ready[from+i]; e.At.Before(s.last) {
+				s.log.Stats.Late++
+				e.At = s.last
+			}
+		}
 		if n := len(s.ready); n > 0 {
 			s.last = s.ready[n-1].At
 		}
@@ -328,6 +339,12 @@ func (s *stream) next(e *arrival) (bool, error) {
 		}
 		if err == io.EOF {
 			s.ended = true
+			if len(data) == 0 {
+				return false, nil
+			}
+		} else if breaksOff(err) {
+			s.ended = true
+			stats.Broken = append(stats.Broken, BadLine{File: s.name, Line: s.line + 1, Why: "breaks off: " + err.Error()})
 			if len(data) == 0 {
 				return false, nil
 			}
@@ -367,6 +384,12 @@ func (s *stream) next(e *arrival) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// breaksOff reports whether err says that a compressed file has no end, or a spoilt one.
+func breaksOff(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.As(err, &corrupt)
 }
 
 // arrival is an event that waits to be put in order.

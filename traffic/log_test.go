@@ -137,6 +137,74 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
+// A file in no order at all, a few concatenated in the wrong order, with whole seconds, fractions or some of each: every line is an event, the
+// order of time is kept, and what had to be moved is counted.
+func TestLogWithoutOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		var b strings.Builder
+		const n = 2000
+		for range n {
+			at := noon.Add(time.Duration(random.Int64N(int64(5 * time.Minute))))
+			switch {
+			case seed%3 == 0 || seed%3 == 1 && random.IntN(2) == 0:
+				fmt.Fprintf(&b, `{"msec":%d,"request":"GET / HTTP/1.1"}`+"\n", at.Unix())
+			default:
+				fmt.Fprintf(&b, `{"msec":%.3f,"request":"GET / HTTP/1.1"}`+"\n", float64(at.UnixMilli())/1000)
+			}
+		}
+		for _, most := range []int{0, 16} {
+			for _, whole := range []bool{false, true} {
+				l := &Log{Files: []string{writeFile(t, "x.log", b.String())}, MaxPending: most, Whole: whole}
+				events := readAll(t, l)
+				if len(events) != n || l.Stats.Late == 0 {
+					t.Errorf("seed %d, %d pending, whole %v: %d events, %+v", seed, most, whole, len(events), l.Stats)
+				}
+			}
+		}
+	}
+}
+
+// A byte order mark, as Windows puts it, belongs to no client.
+func TestLogByteOrderMark(t *testing.T) {
+	for _, name := range []string{"x.log", "x.log.gz"} {
+		events := readAll(t, &Log{Files: []string{writeFile(t, name, "\ufeff"+lineAt(noon, "/"))}})
+		if len(events) != 1 || events[0].Client != "10.0.0.1" {
+			t.Errorf("%s: %+v", name, events)
+		}
+	}
+}
+
+// A compressed file that breaks off, as one that is still being written or was copied in part, is read as far as it goes, and named; the
+// other files are read as well.
+func TestLogThatBreaksOff(t *testing.T) {
+	var b strings.Builder
+	for i := range 1000 {
+		b.WriteString(lineAt(noon.Add(time.Duration(i)*time.Second), fmt.Sprint("/", i)))
+	}
+	path := writeFile(t, "x.log.gz", b.String())
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := writeFile(t, "y.log", lineAt(noon.Add(time.Hour), "/last"))
+	spoilt := slices.Clone(data)
+	spoilt[len(spoilt)-6] ^= 0xff // of the checksum
+	for name, text := range map[string][]byte{"half": data[:len(data)/2], "no end": data[:len(data)-3], "wrong checksum": spoilt} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := &Log{Files: []string{path, other}, Keep: 1}
+		events := readAll(t, l)
+		if n := len(events); n < 100 || events[n-1].Path != "/last" || name != "half" && n != 1001 {
+			t.Errorf("%s: %d events, the last one %+v", name, n, events[n-1])
+		}
+		if got := l.Stats.Broken; len(got) != 1 || got[0].File != path || got[0].Line < 100 || got[0].Why == "" {
+			t.Errorf("%s: broken off %+v", name, got)
+		}
+	}
+}
+
 func TestLogSpreadsWholeSeconds(t *testing.T) {
 	text := lineAt(noon, "/a") + lineAt(noon, "/b") + lineAt(noon, "/c") + lineAt(noon, "/d") + lineAt(noon.Add(time.Second), "/e")
 	l := &Log{Files: []string{writeFile(t, "x.log", text)}}
@@ -160,12 +228,9 @@ func TestLogFailures(t *testing.T) {
 	if err := l.Read(ctx, none); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	path := writeFile(t, "x.log.gz", strings.Repeat(lineAt(noon, "/"), 1000))
-	data, _ := os.ReadFile(path)
-	os.WriteFile(path, data[:len(data)/2], 0o600)
-	l = &Log{Files: []string{path}}
-	if err := l.Read(ctx, none); err == nil || !strings.Contains(err.Error(), "after line") {
-		t.Errorf("half a file: %v", err)
+	l = &Log{Files: []string{t.TempDir()}}
+	if err := l.Read(ctx, none); err == nil || !strings.Contains(err.Error(), "after line 0") {
+		t.Errorf("a directory: %v", err)
 	}
 	stop := errors.New("stop")
 	l = &Log{Files: []string{writeFile(t, "x.log", lineAt(noon, "/")+lineAt(noon, "/"))}}
