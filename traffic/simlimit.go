@@ -196,6 +196,7 @@ func (r *limitRun) result(ctx context.Context, out *LimitResult, top int, names 
 		return all
 	}
 	out.TopAsked, out.TopRefused = list(r.topAsked), list(r.topRefused)
+	out.Algorithms = []AlgorithmResult{}
 	if r.compare != nil {
 		out.Algorithms = slices.Clone(r.compare.results)
 		for i := range out.Algorithms {

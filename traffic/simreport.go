@@ -50,6 +50,7 @@ func (j *Judgement) String() string {
 // Judge adds the verdicts: of the scenario, which may be nil, for each class that it gives a bound, and of failOver, which may be nil, for
 // every class without one.
 func (r *SimulationReport) Judge(s *Scenario, failOver *Share) {
+	r.Verdicts = []Judgement{}
 	for _, p := range r.Results {
 		judge := func(class string, most Share, agreed bool) {
 			j := Judgement{Policy: p.Policy, Class: class, AtMost: most, Agreed: agreed}
@@ -119,9 +120,15 @@ func sentence(s string) string {
 }
 
 func (p *Simulated) facts() []Fact {
+	refused := "would be refused with 429"
+	for i := range p.Classes { // else it seems that customers are
+		if c := &p.Classes[i]; c.Name == RunawayClass && c.Refused > 0 {
+			refused += fmt.Sprintf("; %s of these are the runaway's", Percent(c.Refused, p.Refused))
+		}
+	}
 	f := []Fact{
 		{Value: Count(p.Requests), Label: "requests in " + length(p.From, p.To)},
-		{Value: Percent(p.Refused, p.Requests), Label: "would be refused with 429", Bad: p.Refused > 0},
+		{Value: Percent(p.Refused, p.Requests), Label: refused, Bad: p.Refused > 0},
 	}
 	if p.Refused > 0 {
 		f = append(f, Fact{Value: p.Worst.At.UTC().Format("15:04"), Label: fmt.Sprintf("the worst minute (UTC): %s of %s refused", Count(p.Worst.Refused), Count(p.Worst.Asked))})
@@ -283,7 +290,11 @@ func (l *LimitResult) section() Section {
 		chart.Text = fmt.Sprintf("What all together had asked for in a %s. Above the dashed line, and what the burst allows beyond it, there are refusals.", what)
 	}
 	if from := l.Window.At.Sub(l.times.start); l.Window.Demand > 0 {
-		chart.Marks = []Mark{{Name: fmt.Sprintf("the %s with the greatest demand of one key: %s", what, Count(l.Window.Demand)), From: max(0, from), To: max(0, from) + l.Rate.Period}}
+		of := " of one key"
+		if l.alone {
+			of = ""
+		}
+		chart.Marks = []Mark{{Name: fmt.Sprintf("the %s with the greatest demand%s: %s", what, of, Count(l.Window.Demand)), From: max(0, from), To: max(0, from) + l.Rate.Period}}
 	}
 	s.Charts = []Chart{chart}
 	if len(l.TopRefused) > 0 && !l.alone {

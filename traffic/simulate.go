@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,7 +43,7 @@ type Simulation struct {
 	// Algorithms are those that each limit is compared with; nil means all but Concurrency, empty none.
 	Algorithms []weir.Algorithm
 
-	// Top is how many keys are named in each list; zero means 10.
+	// Top is how many keys are named in each list; zero or less means 10.
 	Top int
 
 	// Names is how keys are shown; nil shows them as they are. It must be safe for concurrent use.
@@ -319,13 +318,13 @@ func (s *Simulation) Result(ctx context.Context) (*Simulated, error) {
 	r := s.result
 	r.Policy, r.Worst, r.all = s.Policy.Name, s.all.worst.Most, s.all.times
 	r.Overflowed = s.memory.Stats().Overflowed
-	order := slices.Clone(s.order)
-	for _, name := range order {
+	r.Classes = []ClassResult{}
+	for _, name := range s.order {
 		c := s.classes[name]
 		r.Classes = append(r.Classes, ClassResult{Name: name, Requests: c.requests, Refused: c.refused, Worst: c.worst.Most, times: c.times})
 	}
 	top, names := s.Top, s.Names
-	if top == 0 {
+	if top <= 0 {
 		top = 10
 	}
 	if names == nil {

@@ -102,9 +102,21 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 			return badConfig(err)
 		}
 	}
-	simulations, headers, err := s.simulations(goal)
+	simulations, configs, err := s.simulations(goal)
 	if err != nil {
 		return err
+	}
+	page, err := s.createPage() // before reading for an hour
+	if err != nil {
+		return badUsage("simulate: --html: %v", err)
+	}
+	if page != nil {
+		defer os.Remove(page.Name())
+		defer page.Close()
+	}
+	var headers []string
+	for _, cfg := range configs {
+		headers = append(headers, cfg.KeyHeaders()...)
 	}
 	for i := range simulations {
 		defer simulations[i].Close()
@@ -123,12 +135,14 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 			return badUsage("simulate: --format: %v", trimmed(err))
 		}
 		log := &traffic.Log{
-			Files: logs, Stdin: cmd.InOrStdin(), Format: format, Headers: headers, Disorder: s.disorder, Whole: s.whole,
+			Files: logs, Stdin: cmd.InOrStdin(), Format: format, Headers: headers, Disorder: max(1, s.disorder), Whole: s.whole,
 		}
 		report.Log = &log.Stats
 		read = log.Read
 	}
+	said := &sayings{headers: map[string]int64{}}
 	err = traffic.Ahead(cmd.Context(), read, func(e *traffic.Event) error {
+		said.add(e)
 		for i := range simulations {
 			if err := simulations[i].Add(e); err != nil {
 				return err
@@ -157,9 +171,9 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 		}
 	}
 	report.Judge(scenario, failOver)
-	report.Notes = s.notes(report, scenario)
-	if s.html != "" {
-		if err := s.writePage(report, scenario); err != nil {
+	report.Notes = s.notes(report, scenario, said.notes(configs, scenario != nil))
+	if page != nil {
+		if err := s.writePage(page, report, scenario); err != nil {
 			return failed(fmt.Errorf("simulate: %w", err))
 		}
 	}
@@ -173,6 +187,8 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 		return failed(err)
 	case report.Log != nil && report.Log.Events == 0:
 		return failed(fmt.Errorf("simulate: no request in %d lines", report.Log.Lines))
+	case report.Log != nil && len(report.Log.Broken) > 0:
+		return failed(fmt.Errorf("simulate: %s; what was read before is in the results", report.Log.Broken[0]))
 	case !report.OK():
 		return &exitError{code: exitFailure}
 	}
@@ -201,6 +217,9 @@ func trimmed(err error) error {
 func (s *simulating) goals() (*traffic.Goal, *traffic.Share, error) {
 	var goal *traffic.Goal
 	var failOver *traffic.Share
+	if s.top < 1 || s.disorder < 0 || s.took < 0 {
+		return nil, nil, badUsage("simulate: --top takes 1 or more, --disorder and --took no negative time")
+	}
 	if s.suggest != "" {
 		goal = new(traffic.Goal)
 		share, what, _ := strings.Cut(s.suggest, " ")
@@ -224,10 +243,9 @@ func (s *simulating) goals() (*traffic.Goal, *traffic.Share, error) {
 	return goal, failOver, nil
 }
 
-// simulations is one for each policy, with the names of the header fields that they need.
-func (s *simulating) simulations(goal *traffic.Goal) (all []*traffic.Simulation, headers []string, err error) {
+// simulations is one for each policy, with its configuration.
+func (s *simulating) simulations(goal *traffic.Goal) (all []*traffic.Simulation, configs []*gateway.Config, err error) {
 	var names []string
-	var configs []*gateway.Config
 	switch {
 	case len(s.configs) > 0 && len(s.limits) > 0:
 		return nil, nil, badUsage("simulate: --limit is for simulating without a file")
@@ -261,9 +279,8 @@ func (s *simulating) simulations(goal *traffic.Goal) (all []*traffic.Simulation,
 			sim.Names = hashedKey
 		}
 		all = append(all, sim)
-		headers = append(headers, cfg.KeyHeaders()...)
 	}
-	return all, headers, nil
+	return all, configs, nil
 }
 
 // hashedKey is a key as reports have it with --hash: the same in each run.
@@ -350,8 +367,8 @@ func readScenario(ctx context.Context, s *traffic.Scenario, f func(*traffic.Even
 	return nil
 }
 
-// notes are the small print.
-func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenario) []string {
+// notes are the small print; said is that of what keys are made of.
+func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenario, said []string) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if l := r.Log; l != nil {
@@ -364,6 +381,9 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 				add("and %s more lines", traffic.Count(more))
 			}
 		}
+		for _, broken := range l.Broken {
+			add("%s: what follows is missing.", broken)
+		}
 		if l.Late > 0 {
 			add("%s lines were more than %v out of order, and count at the time of the line before them.", traffic.Count(l.Late), s.disorder)
 		}
@@ -371,6 +391,7 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 			add("The log has whole seconds: %s requests were spread evenly over theirs. In bursts shorter than a second more would be refused.", traffic.Count(l.Spread))
 		}
 	}
+	notes = append(notes, said...)
 	if scenario != nil {
 		add("The requests are made up from the scenario, independent of each other, the same in each run.")
 	}
@@ -401,8 +422,21 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 	return notes
 }
 
+// createPage makes the file that the report is written into, beside where it will be; nil if none is wanted.
+func (s *simulating) createPage() (*os.File, error) {
+	if s.html == "" {
+		return nil, nil
+	}
+	page, err := os.CreateTemp(filepath.Dir(s.html), ".weir-simulate-*")
+	var bad *os.PathError
+	if errors.As(err, &bad) { // whose path is one that nobody has asked for
+		err = fmt.Errorf("%s: %w", s.html, bad.Err)
+	}
+	return page, err
+}
+
 // writePage writes the HTML report, whole or not at all.
-func (s *simulating) writePage(r *traffic.SimulationReport, scenario *traffic.Scenario) error {
+func (s *simulating) writePage(page *os.File, r *traffic.SimulationReport, scenario *traffic.Scenario) error {
 	title := "What the limits would do: " + filepath.Base(r.Source)
 	if scenario == nil && strings.Contains(r.Source, ", ") {
 		title = "What the limits would do: " + fmt.Sprint(strings.Count(r.Source, ", ")+1) + " logs"
@@ -412,22 +446,17 @@ func (s *simulating) writePage(r *traffic.SimulationReport, scenario *traffic.Sc
 		title = scenario.Name + ": what the limits would do"
 		lead = "The traffic that is expected, put through the limits before it comes."
 	}
-	temp, err := os.CreateTemp(filepath.Dir(s.html), ".weir-simulate-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name())
-	err = r.Page(title, lead, s.made()).WriteHTML(temp)
+	err := r.Page(title, lead, s.made()).WriteHTML(page)
 	if err == nil {
-		err = temp.Chmod(0o644)
+		err = page.Chmod(0o644)
 	}
-	if closed := temp.Close(); err == nil {
+	if closed := page.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), s.html)
+	return os.Rename(page.Name(), s.html)
 }
 
 // simulateProgress is one line on a terminal; elsewhere it is quiet.

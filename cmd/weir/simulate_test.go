@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -266,6 +267,77 @@ func TestSimulateBlackFriday(t *testing.T) {
 	}
 }
 
+// A limit whose key the log does not tell is not one for all without a word.
+func TestSimulateSaysWhatTheLogDoesNot(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	text := `
+clients: {trusted_proxies: [10.0.0.0/8]}
+identity: {header: {name: X-User}}
+upstreams: {a: {url: "http://127.0.0.1:1"}}
+limits: [{name: apps, rate: 5/m}, {name: people, rate: 5/m}, {name: either, rate: 5/m}, {name: work, rate: 5/m}]
+defaults: [{limit: apps, key: "header:X-API-Key"}, {limit: people, key: user}, {limit: either}]
+routes: [{pattern: /, limits: [{limit: work, key: global, cost_from: "header:X-Cost"}]}]
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		apps    = `note: The limit "apps" counts by the header X-Api-Key, which no request of the log has`
+		people  = `note: The limit "people" counts by user, and no request of the log has one: all are counted as one.`
+		either  = `note: The limit "either" counts by user and else by address, and no request of the log has a user`
+		work    = `note: The limit "work" takes costs from the header X-Cost, which no request of the log has`
+		address = `note: 1 requests have no client's address: the limit "either" counts them as one client.`
+	)
+	for _, tt := range []struct {
+		name, line string
+		want, not  []string
+	}{
+		{"nothing", `{"ts":1795766400.5,"method":"GET","uri":"/"}`, []string{apps, people, either, work, address}, nil},
+		{"all", `{"ts":1795766400.5,"remote_addr":"192.0.2.1","user":"ann","method":"GET","uri":"/","http_x_api_key":"k","http_x_cost":"2"}`,
+			nil, []string{"note: The limit", "have no client's address"}},
+	} {
+		code, out, errs := weirCommand(t, tt.line+"\n", "simulate", "-c", config, "-")
+		if code != 0 {
+			t.Fatalf("%s: code %d, %s", tt.name, code, errs)
+		}
+		for _, want := range tt.want {
+			if strings.Count(out, want) != 1 {
+				t.Errorf("%s: want once %q in\n%s", tt.name, want, out)
+			}
+		}
+		for _, not := range tt.not {
+			if strings.Contains(out, not) {
+				t.Errorf("%s: %q in\n%s", tt.name, not, out)
+			}
+		}
+	}
+}
+
+// A log that breaks off is simulated as far as it goes; that it broke off is in the results, and the command fails.
+func TestSimulateLogThatBreaksOff(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(accessLog()))
+	z.Close()
+	log := filepath.Join(t.TempDir(), "access.log.gz")
+	if err := os.WriteFile(log, b.Bytes()[:b.Len()-8], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := weirCommand(t, "", "simulate", "--limit", "client=10/m", log)
+	if code != exitFailure || !strings.Contains(errs, log+":68: breaks off") || !strings.Contains(out, "refused 41 (62.1 %)") ||
+		!strings.Contains(out, "note: "+log+":68: breaks off: unexpected EOF") {
+		t.Errorf("code %d, %s\n%s", code, errs, out)
+	}
+}
+
+// Lists are lists in JSON, for jq.
+func TestSimulateJSONHasNoNull(t *testing.T) {
+	_, out, _ := weirCommand(t, accessLog(), "simulate", "--limit", "client=10/m", "--json", "--no-compare", "-")
+	if strings.Contains(out, "null") {
+		t.Error(out)
+	}
+}
+
 // Two configurations on the same log, in the JSON format of Caddy.
 func TestSimulateSideBySide(t *testing.T) {
 	dir := t.TempDir()
@@ -318,6 +390,9 @@ func TestSimulateUsage(t *testing.T) {
 		{"--limit client=5/m --suggest 5 x.log", 2, "\"5\" is no share"},
 		{"--limit client=5/m --suggest lots x.log", 2, "is no share"},
 		{"--limit client=5/m --fail-over 200% x.log", 2, "is no share"},
+		{"--limit client=5/m --top -3 x.log", 2, "--top takes 1 or more"},
+		{"--limit client=5/m --disorder -3s x.log", 2, "--disorder and --took no negative time"},
+		{"--limit client=5/m --html no/such/page.html x.log", 2, "--html: no/such/page.html: no such file"},
 		{"--limit client=5/m nowhere.log", 1, "nowhere.log"},
 		{"--limit client=5/m -", 1, "no request in 0 lines"},
 	} {

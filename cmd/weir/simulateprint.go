@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/traffic"
 )
 
@@ -89,7 +90,7 @@ func printLimit(b *bytes.Buffer, l *traffic.LimitResult) {
 		fmt.Fprintf(b, ", %s%s of %s keys (%s)", about, traffic.Count(l.KeysRefused), traffic.Count(l.Keys), traffic.Percent(l.KeysRefused, l.Keys))
 	}
 	b.WriteByte('\n')
-	fmt.Fprintf(b, "  units a key asks for in %v: p50 %s, p99 %s, most %s (%sat %s); in its own busiest: p50 %s, p99 %s\n", l.Rate.Period,
+	fmt.Fprintf(b, "  units a key asks for in %s: p50 %s, p99 %s, most %s (%sat %s); in its own busiest: p50 %s, p99 %s\n", aPeriod(l.Rate),
 		traffic.Count(l.Demand.P50), traffic.Count(l.Demand.P99), traffic.Count(l.Demand.Max), keyText(l.Window.Key), instant(l.Window.At),
 		traffic.Count(l.KeyPeak.P50), traffic.Count(l.KeyPeak.P99))
 	if len(l.TopRefused) > 0 && l.Keys > 1 {
@@ -120,6 +121,20 @@ func printLimit(b *bytes.Buffer, l *traffic.LimitResult) {
 	if l.Suggested != nil {
 		fmt.Fprintf(b, "  suggested: %s\n", l.Suggested.Sentence(l))
 	}
+}
+
+// aPeriod is a rate's period in words: a minute, or 30s.
+func aPeriod(r weir.Rate) string {
+	switch r.Period {
+	case time.Second:
+		return "a second"
+	case time.Minute:
+		return "a minute"
+	case time.Hour:
+		return "an hour"
+	}
+	_, text, _ := strings.Cut(r.String(), "/")
+	return text
 }
 
 func keyText(key string) string {
