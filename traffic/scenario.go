@@ -46,7 +46,7 @@ type Shape struct {
 	Normal weir.Rate     `yaml:"normal"` // required, unless every class has a rate of its own
 	Peak   weir.Rate     `yaml:"peak"`   // zero: as normal
 	Shape  string        `yaml:"shape"`  // steady, step, ramp, spike or daily; empty: step if there is a peak, else steady
-	At     time.Duration `yaml:"at"`     // when it begins to rise, or with daily the time of day of the peak; 0: after a quarter of the scenario, or at 14:00
+	At     time.Duration `yaml:"at"`     // when it begins to rise, or with daily the time of day of the peak, in the zone of start; 0: after a quarter of the scenario, or at 14:00
 	Rise   time.Duration `yaml:"rise"`   // ramp: how long the way up takes, and the way down; 0: an eighth of the scenario
 	For    time.Duration `yaml:"for"`    // step, ramp: how long the peak lasts; spike: how long until it is over; 0: half of the scenario
 }
@@ -148,13 +148,16 @@ func perSecond(r weir.Rate) float64 {
 	return float64(r.Units) / r.Period.Seconds()
 }
 
-// Profile is the load over the time of a scenario.
+// defaultPeakOfDay is when Daily has its peak.
+const defaultPeakOfDay = 14 * time.Hour
+
+// Profile is the load over the time of a scenario that begins at midnight.
 func (s *Shape) Profile(length time.Duration) Profile {
-	return s.profile(length, perSecond(s.Normal), perSecond(s.Peak))
+	return s.profile(length, 0, perSecond(s.Normal), perSecond(s.Peak))
 }
 
-// profile is the shape between two other rates.
-func (s *Shape) profile(length time.Duration, normal, peak float64) Profile {
+// profile is the shape between two other rates, from a time of day on.
+func (s *Shape) profile(length, from time.Duration, normal, peak float64) Profile {
 	if peak == 0 {
 		peak = normal
 	}
@@ -186,7 +189,7 @@ func (s *Shape) profile(length time.Duration, normal, peak float64) Profile {
 		add(at+hold, normal)
 	case shape == Daily:
 		p = p[:0]
-		at = cmp.Or(s.At, 14*time.Hour)
+		at = cmp.Or(s.At, defaultPeakOfDay) - from
 		const step = 15 * time.Minute
 		for t := time.Duration(0); t < length+step; t += step {
 			day := 2 * math.Pi * float64(t-at) / float64(24*time.Hour)
@@ -220,9 +223,15 @@ func (p Profile) until(end time.Duration) Profile {
 func (s *Scenario) Profile(i int) Profile {
 	c := &s.Classes[i]
 	if c.Rate.Units > 0 {
-		return s.Load.profile(s.Duration, perSecond(c.Rate), perSecond(c.Peak))
+		return s.Load.profile(s.Duration, s.timeOfDay(), perSecond(c.Rate), perSecond(c.Peak))
 	}
-	return s.Load.Profile(s.Duration).Scale(float64(c.Share))
+	return s.Load.profile(s.Duration, s.timeOfDay(), perSecond(s.Load.Normal), perSecond(s.Load.Peak)).Scale(float64(c.Share))
+}
+
+// timeOfDay is when the scenario begins, since midnight in the zone of Start.
+func (s *Scenario) timeOfDay() time.Duration {
+	hour, minute, second := s.Begin().Clock()
+	return time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
 }
 
 // Class is the class of a name, or nil.

@@ -123,6 +123,38 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// The peak of a day is at its time of day, in the zone of the start, whenever the scenario begins.
+func TestDailyPeaksAtItsTimeOfDay(t *testing.T) {
+	for _, tt := range []struct {
+		start, at string
+		want      time.Duration // after the beginning
+	}{
+		{"", "", 14 * time.Hour},
+		{"2026-11-27T08:00:00Z", "", 6 * time.Hour},
+		{"2026-11-27T08:00:00+09:00", "at: 20h, ", 12 * time.Hour},
+		{"2026-11-27T20:00:00Z", "at: 14h30m, ", 18*time.Hour + 30*time.Minute},
+	} {
+		text := "name: x\nduration: 24h\nload: {normal: 10/s, peak: 90/s, " + tt.at + "shape: daily}\nclasses: [{name: a, request: GET /, share: 25%}, {name: b, request: GET /b, share: 75%}]\n"
+		if tt.start != "" {
+			text += "start: " + tt.start + "\n"
+		}
+		s, err := ParseScenario("s.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Profile(1)
+		top := time.Duration(0)
+		for at := time.Duration(0); at < s.Duration; at += 5 * time.Minute {
+			if p.Rate(at) > p.Rate(top)+1e-9 {
+				top = at
+			}
+		}
+		if d := (top - tt.want).Abs(); d > 8*time.Minute || math.Abs(p.Rate(tt.want)-67.5) > 0.1 {
+			t.Errorf("start %q, %q: the peak is %v after the beginning, want %v", tt.start, tt.at, top, tt.want)
+		}
+	}
+}
+
 func TestScenarioFaults(t *testing.T) {
 	const good = "name: x\nduration: 1h\nload: {normal: 10/s}\nclasses:\n  - {name: a, request: GET /, share: 100%}\n"
 	if _, err := ParseScenario("s.yaml", []byte(good)); err != nil {
@@ -141,6 +173,11 @@ func TestScenarioFaults(t *testing.T) {
 		{"shape", "{normal: 10/s}", "{normal: 10/s, shape: hill}", `s.yaml:3:29: load.shape: "hill" is none of steady, step, ramp, spike, daily`},
 		{"no load", "{normal: 10/s}", "{}", "s.yaml:3:7: load.normal: no load; it takes a rate"},
 		{"low peak", "{normal: 10/s}", "{normal: 10/s, peak: 5/s}", "load.peak: 5/s is less than the normal load of 10/s"},
+		{"a peak after the end", "{normal: 10/s}", "{normal: 10/s, peak: 50/s, at: 90m}", "s.yaml:3:38: load.at: 1h30m0s is not within the 1h0m0s of the scenario: the peak would never come"},
+		{"a peak of another time of day", "{normal: 10/s}", "{normal: 10/s, peak: 50/s, shape: daily}", "s.yaml:3:7: load.at: from 00:00 on for 1h0m0s the peak at 14:00 never comes"},
+		{"no time of day", "{normal: 10/s}", "{normal: 10/s, peak: 50/s, shape: daily, at: 30h}", "load.at: 30h0m0s is no time of day; it takes 0 to 24h"},
+		{"a peak that is steady", "{normal: 10/s}", "{normal: 10/s, peak: 50/s, shape: steady}", "s.yaml:3:41: load.shape: steady has no peak, and there is one"},
+		{"a shape without a peak", "{normal: 10/s}", "{normal: 10/s, shape: spike}", "s.yaml:3:29: load.shape: spike without a peak"},
 		{"request", "GET /", "GET", "classes[0].request: \"GET\" is no request; the form is"},
 		{"no class", "{name: a, request: GET /, share: 100%}", "{name: a, request: GET /}", "s.yaml:5:5: classes[0]: neither a share"},
 		{"date", "name: x", "name: x\nagreed: {on: May 5}", `agreed.on: "May 5" is no date`},

@@ -157,6 +157,8 @@ func (s *Scenario) faults() (all []Fault) {
 		add("load.peak", "%v is less than the normal load of %v", l.Peak, l.Normal)
 	}
 
+	s.peakFaults(add)
+
 	names := map[string]bool{}
 	shared, sum := false, 0.0
 	for i := range s.Classes {
@@ -201,6 +203,36 @@ func (s *Scenario) faults() (all []Fault) {
 		add("load.normal", "no load; it takes a rate, as 200/s")
 	}
 	return append(all, s.Clients.faults(s, names)...)
+}
+
+// peakFaults finds a peak that is expected and would never come: what survives then has not been tried.
+func (s *Scenario) peakFaults(add func(field, format string, args ...any)) {
+	l := &s.Load
+	if s.Duration <= 0 || l.At < 0 || l.Shape != "" && !slices.Contains(shapes, l.Shape) { // said already
+		return
+	}
+	higher := func(peak, normal weir.Rate) bool { return perSecond(peak) > perSecond(normal) }
+	peak, given := higher(l.Peak, l.Normal), l.Peak.Units > 0
+	for i := range s.Classes {
+		c := &s.Classes[i]
+		peak, given = peak || higher(c.Peak, c.Rate), given || c.Peak.Units > 0
+	}
+	const day = 24 * time.Hour
+	at, from := cmp.Or(l.At, defaultPeakOfDay), s.timeOfDay()
+	switch {
+	case l.Shape == Flat && peak:
+		add("load.shape", "%s has no peak, and there is one; it takes step, ramp, spike or daily", l.Shape)
+	case l.Shape != Flat && l.Shape != "" && !given:
+		add("load.shape", "%s without a peak; load.peak says how much is expected, as 400/s", l.Shape)
+	case !peak:
+	case l.Shape != Daily && l.At >= s.Duration:
+		add("load.at", "%v is not within the %v of the scenario: the peak would never come", l.At, s.Duration)
+	case l.Shape == Daily && l.At > day:
+		add("load.at", "%v is no time of day; it takes 0 to 24h", l.At)
+	case l.Shape == Daily && (at-from+day)%day > s.Duration:
+		clock := func(d time.Duration) string { return time.Time{}.Add(d).Format("15:04") }
+		add("load.at", "from %s on for %v the peak at %s never comes; it takes the time of day of the peak, as 14h", clock(from), s.Duration, clock(at))
+	}
 }
 
 func (c *Clients) faults(s *Scenario, classes map[string]bool) (all []Fault) {

@@ -385,7 +385,7 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 			add("%s: what follows is missing.", broken)
 		}
 		if l.Late > 0 {
-			add("%s lines were more than %v out of order, and count at the time of the line before them.", traffic.Count(l.Late), s.disorder)
+			add("%s lines were more than %v out of order, and count at the time of the line before them: sort the log, or raise --disorder.", traffic.Count(l.Late), s.disorder)
 		}
 		if l.Spread > 0 {
 			add("The log has whole seconds: %s requests were spread evenly over theirs. In bursts shorter than a second more would be refused.", traffic.Count(l.Spread))
