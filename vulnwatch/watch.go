@@ -1,13 +1,9 @@
 package vulnwatch
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/batch"
@@ -104,35 +100,6 @@ var (
 	// ErrInterrupted: the context ended first. The pages stay as they are.
 	ErrInterrupted = errors.New("interrupted: nothing was published, and the pages stay as they are")
 )
-
-// ReadList reads a list of CVE ids, one a line; # begins a comment. What is no id and what stands there twice is told
-// in problems, with its line.
-func ReadList(r io.Reader) (ids []string, problems []string, err error) {
-	seen := make(map[string]int)
-	in := bufio.NewScanner(r)
-	in.Buffer(make([]byte, 4096), 1<<16)
-	n := 1
-	for ; in.Scan(); n++ {
-		text, _, _ := strings.Cut(strings.TrimPrefix(in.Text(), "\ufeff"), "#")
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		id, err := ParseID(text)
-		switch first := seen[id]; {
-		case err != nil:
-			problems = append(problems, fmt.Sprintf("line %d: %v", n, err))
-		case first > 0:
-			problems = append(problems, fmt.Sprintf("line %d: %s stands in line %d already", n, id, first))
-		default:
-			seen[id] = n
-			ids = append(ids, id)
-		}
-	}
-	if err := in.Err(); err != nil {
-		return ids, problems, fmt.Errorf("vulnwatch: list: line %d: %w", n, err)
-	}
-	return ids, problems, nil
-}
 
 // Run checks the list once and publishes what it found, or publishes nothing: then the pages of the last complete
 // check stay as they are, marked stale, and the error wraps ErrIncomplete.
@@ -320,14 +287,4 @@ func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue 
 	e.Report.Ledger.Add(s.Result)
 	e.Snapshots = append(e.Snapshots, s)
 	e.New = append(e.New, changes...)
-}
-
-// ListFile reads the list in a file.
-func ListFile(path string) (ids, problems []string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("vulnwatch: list: %w", err)
-	}
-	defer f.Close()
-	return ReadList(f)
 }

@@ -1,0 +1,36 @@
+package vulnwatch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestReadList(t *testing.T) {
+	ids, problems, err := ReadList(strings.NewReader("\ufeffCVE-2024-3094 # xz\r\n\n# all of it\n cve-2021-44228\nCVE-2024-3094\nCVE-24-1\nlog4shell\n"))
+	if err != nil || !slices.Equal(ids, []string{"CVE-2024-3094", "CVE-2021-44228"}) {
+		t.Errorf("%q, %v", ids, err)
+	}
+	want := []string{
+		"line 5: CVE-2024-3094 stands in line 1 already",
+		`line 6: "CVE-24-1" is no CVE id; the form is CVE-2024-3094`,
+		`line 7: "log4shell" is no CVE id; the form is CVE-2024-3094`,
+	}
+	if !slices.Equal(problems, want) {
+		t.Errorf("problems %q", problems)
+	}
+	_, _, err = ReadList(strings.NewReader("CVE-2024-3094\n\n" + strings.Repeat("x", 1<<17)))
+	if err == nil || !strings.Contains(err.Error(), "line 3") {
+		t.Errorf("a line without end: %v", err)
+	}
+}
+
+func ExampleReadList() {
+	ids, problems, _ := ReadList(strings.NewReader("CVE-2024-3094  # xz\nCVE-2021-44228\nheartbleed\n"))
+	fmt.Println(ids)
+	fmt.Println(problems)
+	// Output:
+	// [CVE-2024-3094 CVE-2021-44228]
+	// [line 3: "heartbleed" is no CVE id; the form is CVE-2024-3094]
+}
