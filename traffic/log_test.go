@@ -82,6 +82,20 @@ func TestLogMergesFiles(t *testing.T) {
 	}
 }
 
+// Each file has the first of its own unreadable lines shown.
+func TestLogShowsBadLinesOfEachFile(t *testing.T) {
+	const bad = "x\ny\nz\n"
+	l := &Log{Files: []string{writeFile(t, "a.log", bad), writeFile(t, "b.log", lineAt(noon, "/")+bad)}, Keep: 2}
+	readAll(t, l)
+	var got []string
+	for _, b := range l.Stats.Bad {
+		got = append(got, fmt.Sprintf("%s:%d:%s", filepath.Base(b.File), b.Line, b.Text))
+	}
+	if want := []string{"a.log:1:x", "a.log:2:y", "b.log:2:x", "b.log:3:y"}; !slices.Equal(got, want) || l.Stats.Unreadable != 6 {
+		t.Errorf("got %q of %d, want %q", got, l.Stats.Unreadable, want)
+	}
+}
+
 func TestLogSorts(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -75,6 +75,24 @@ func TestScenarioExample(t *testing.T) {
 	}
 }
 
+// A runaway that goes on for longer than the scenario ends with it.
+func TestRunawayEndsWithTheScenario(t *testing.T) {
+	s := blackFriday(t)
+	s.Clients.Runaway.At, s.Clients.Runaway.For = 55*time.Minute, time.Hour
+	n := 0
+	for e := range s.Events() {
+		if !e.At.Before(s.Begin().Add(s.Duration)) {
+			t.Fatalf("a request at %v", e.At)
+		}
+		if e.Client == RunawayClient {
+			n++
+		}
+	}
+	if n != 50*5*60 {
+		t.Errorf("%d of the runaway, want %d", n, 50*5*60)
+	}
+}
+
 func TestScenarioIsTheSameEachTime(t *testing.T) {
 	s := blackFriday(t)
 	s.Duration = 2 * time.Minute

@@ -306,6 +306,14 @@ func TestChargesThatAreGivenBack(t *testing.T) {
 	}
 }
 
+// Requests that were refused when the log was written are told apart.
+func TestRefusedAlready(t *testing.T) {
+	events := []Event{{At: noon, Status: 429}, {At: noon, Status: 503}, {At: noon, Status: 429}, {At: noon}}
+	if r := simulate(t, &Simulation{Policy: perClient(minute20)}, events); r.Already != 2 {
+		t.Errorf("%d, want 2", r.Already)
+	}
+}
+
 func TestSimulationFailures(t *testing.T) {
 	s := &Simulation{Policy: perClient(minute20)}
 	if err := s.Add(&Event{At: noon}); err != nil {
