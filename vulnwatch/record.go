@@ -24,9 +24,25 @@ type Record struct {
 	References   []Reference `json:"references,omitempty"`
 	KEV          *NVDKEV     `json:"kev,omitempty"`
 
-	// Drift counts what this program did not understand: values of another shape, which were left out.
+	// Drift counts what this program did not understand: values of another shape, which were not read.
 	Drift int `json:"drift,omitempty"`
+
+	unread []property // those of them; see keep
 }
+
+// property names one of the NVD's that could not be read.
+type property int
+
+const (
+	statusProperty property = iota
+	publishedProperty
+	modifiedProperty
+	descriptionProperty
+	scoreProperty
+	weaknessProperty
+	referenceProperty
+	kevProperty
+)
 
 // Score is one CVSS assessment. Its source, type and version say which.
 type Score struct {
@@ -122,19 +138,28 @@ func ParseRecord(data []byte) (*Record, error) {
 		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
 	}
 	r := &Record{}
-	id, err := ParseID(r.text(in.ID))
+	var name string
+	if len(in.ID) > 0 && json.Unmarshal(in.ID, &name) != nil {
+		return nil, fmt.Errorf("vulnwatch: not an NVD record: its id is %.40q", in.ID)
+	}
+	id, err := ParseID(name)
 	if err != nil {
 		return nil, fmt.Errorf("vulnwatch: not an NVD record: %w", err)
 	}
-	r.ID, r.Status = id, squeeze(r.text(in.VulnStatus))
-	r.Published, r.LastModified = parseTime(r.text(in.Published)), parseTime(r.text(in.LastModified))
+	r.ID = id
+	r.always(statusProperty, in.VulnStatus)
+	r.always(descriptionProperty, in.Descriptions)
+	r.always(referenceProperty, in.References)
+	r.Status = squeeze(r.text(statusProperty, in.VulnStatus))
+	r.Published = parseTime(r.text(publishedProperty, in.Published))
+	r.LastModified = parseTime(r.text(modifiedProperty, in.LastModified))
 
 	var texts []nvdText
-	r.part(in.Descriptions, &texts)
+	r.part(descriptionProperty, in.Descriptions, &texts)
 	r.Description = english(texts)
 
 	var metrics map[string]json.RawMessage
-	r.part(in.Metrics, &metrics)
+	r.part(scoreProperty, in.Metrics, &metrics)
 	for name, raw := range metrics {
 		if strings.HasPrefix(name, "cvssMetricV") {
 			r.scores(raw)
@@ -144,7 +169,7 @@ func ParseRecord(data []byte) (*Record, error) {
 	r.Scores = slices.Compact(r.Scores)
 
 	var weaknesses []struct{ Description []nvdText }
-	r.part(in.Weaknesses, &weaknesses)
+	r.part(weaknessProperty, in.Weaknesses, &weaknesses)
 	for _, w := range weaknesses {
 		for _, d := range w.Description {
 			if strings.HasPrefix(d.Value, "CWE-") {
@@ -159,7 +184,7 @@ func ParseRecord(data []byte) (*Record, error) {
 		URL  string
 		Tags []string
 	}
-	r.part(in.References, &refs)
+	r.part(referenceProperty, in.References, &refs)
 	tags := make(map[string][]string)
 	for _, ref := range refs {
 		if ref.URL != "" {
@@ -172,8 +197,8 @@ func ParseRecord(data []byte) (*Record, error) {
 	}
 	slices.SortFunc(r.References, func(a, b Reference) int { return cmp.Compare(a.URL, b.URL) })
 
-	if added := cmp.Or(r.text(in.CISAExploitAdd), r.text(in.ExploitAdd)); added != "" {
-		r.KEV = &NVDKEV{Added: added, Due: cmp.Or(r.text(in.CISAActionDue), r.text(in.ActionDue))}
+	if added := cmp.Or(r.text(kevProperty, in.CISAExploitAdd), r.text(kevProperty, in.ExploitAdd)); added != "" {
+		r.KEV = &NVDKEV{Added: added, Due: cmp.Or(r.text(kevProperty, in.CISAActionDue), r.text(kevProperty, in.ActionDue))}
 	}
 	return r, nil
 }
@@ -185,36 +210,83 @@ func (r *Record) Same(other *Record) bool {
 		return r == other
 	}
 	a, b := *r, *other
-	a.LastModified, a.Drift = b.LastModified, b.Drift
+	a.LastModified, a.Drift, a.unread = b.LastModified, b.Drift, b.unread
 	return reflect.DeepEqual(&a, &b)
 }
 
+// keep takes over from an earlier record what could not be read of this one: a property that has another form, or
+// another name, today is no word on whether it changed.
+func (r *Record) keep(before *Record) {
+	if before == nil {
+		return
+	}
+	for _, p := range r.unread {
+		switch p {
+		case statusProperty:
+			r.Status = before.Status
+		case publishedProperty:
+			r.Published = before.Published
+		case modifiedProperty:
+			r.LastModified = before.LastModified
+		case descriptionProperty:
+			r.Description = before.Description
+		case scoreProperty: // of some perhaps; the others are told
+			has := byAssessor(r.Scores)
+			for _, s := range before.Scores {
+				if has[s.assessor()] == nil {
+					r.Scores = append(r.Scores, s)
+				}
+			}
+			slices.SortFunc(r.Scores, compareScores)
+			r.Scores = slices.Compact(r.Scores)
+		case weaknessProperty:
+			r.CWEs = before.CWEs
+		case referenceProperty:
+			r.References = before.References
+		case kevProperty:
+			r.KEV = before.KEV
+		}
+	}
+}
+
 // text reads a property that is text.
-func (r *Record) text(raw json.RawMessage) (s string) {
-	r.part(raw, &s)
+func (r *Record) text(of property, raw json.RawMessage) (s string) {
+	r.part(of, raw, &s)
 	return s
 }
 
 // part reads one property; one that is not what it was is counted and left out.
-func (r *Record) part(raw json.RawMessage, into any) {
+func (r *Record) part(of property, raw json.RawMessage, into any) {
 	if len(raw) > 0 && json.Unmarshal(raw, into) != nil {
 		reflect.ValueOf(into).Elem().SetZero() // what was read until it broke
-		r.Drift++
+		r.drifted(of)
 	}
+}
+
+// always counts a property that every record of the NVD has, and that is not there: it may have another name now.
+func (r *Record) always(of property, raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		r.drifted(of)
+	}
+}
+
+func (r *Record) drifted(of property) {
+	r.Drift++
+	r.unread = append(r.unread, of)
 }
 
 func (r *Record) scores(raw json.RawMessage) {
 	var each []json.RawMessage
-	r.part(raw, &each)
+	r.part(scoreProperty, raw, &each)
 	for _, one := range each {
 		var m nvdMetric
 		if json.Unmarshal(one, &m) != nil || m.CVSSData.VectorString == "" {
-			r.Drift++
+			r.drifted(scoreProperty)
 			continue
 		}
 		score, err := m.CVSSData.BaseScore.Float64()
 		if err != nil || score < 0 || score > 10 {
-			r.Drift++
+			r.drifted(scoreProperty)
 			continue
 		}
 		r.Scores = append(r.Scores, Score{

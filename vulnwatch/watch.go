@@ -57,7 +57,7 @@ type Report struct {
 	Ledger   batch.Ledger `json:"ledger"`
 	KEV      KEVReport    `json:"kev"`
 	Changes  int          `json:"changes"`  // new lines of the history
-	Drift    int          `json:"drift"`    // values of another shape than known, which were left out
+	Drift    int          `json:"drift"`    // values of another shape than known, which were not read
 	Complete bool         `json:"complete"` // within the thresholds, with a whole catalogue
 	Verdict  string       `json:"verdict"`  // ok, or why nothing was published
 	Lost     []Lost       `json:"not_fetched,omitempty"`
@@ -253,6 +253,7 @@ func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue 
 	var changes []Change
 	switch {
 	case a.Record != nil:
+		a.Record.keep(s.Record)
 		s.Record, s.Checked, s.Missing = a.Record, e.Report.Ended, false
 		e.Report.Drift += a.Record.Drift
 		if a.Record.Same(before) {

@@ -275,7 +275,7 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 	}
 	fmt.Fprintf(w, "%s; %v\n", &rep.Ledger, rep.Ended.Sub(rep.Started).Round(10*time.Millisecond))
 	if rep.Drift > 0 {
-		fmt.Fprintf(w, "%d values were of a shape that weir does not know, and were left out\n", rep.Drift)
+		fmt.Fprintf(w, "%d values were of a shape that weir does not know, and were not read: what was known stays\n", rep.Drift)
 	}
 	const shown = 20
 	tellLost(w, rep.Lost)
