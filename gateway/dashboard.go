@@ -104,7 +104,7 @@ func (b *board) sample(now time.Time) {
 		if b.upstreams[name] == nil {
 			b.upstreams[name] = &latencySeries{histogram: b.g.metrics.latency.WithLabelValues(name).(prometheus.Metric)}
 		}
-		b.upstreams[name].sample()
+		b.upstreams[name].sample(past)
 	}
 	if now.Sub(b.turned) >= topWindow {
 		b.turned = now
@@ -185,9 +185,10 @@ type latencySeries struct {
 	histogram prometheus.Metric
 	bounds    []float64
 	past      [][]uint64 // answers up to each bound, and all; the latest last
+	rate      float64    // answers a second, lately
 }
 
-func (l *latencySeries) sample() {
+func (l *latencySeries) sample(past time.Duration) {
 	var m dto.Metric
 	if l.histogram.Write(&m) != nil {
 		return
@@ -200,6 +201,10 @@ func (l *latencySeries) sample() {
 		counts = append(counts, b.GetCumulativeCount())
 	}
 	counts = append(counts, h.GetSampleCount())
+	if n := len(l.past); n > 0 {
+		before := l.past[n-1]
+		l.rate = perSecond(float64(counts[len(counts)-1]-before[len(before)-1]), past)
+	}
 	if len(l.past) > latencySpan {
 		l.past = slices.Delete(l.past, 0, 1)
 	}
@@ -461,10 +466,7 @@ func (b *board) show() *shownFrame {
 		if l := b.upstreams[name]; l != nil {
 			n := l.recent()
 			up.P50, up.P95 = quantile(.5, l.bounds, n), quantile(.95, l.bounds, n)
-			if len(l.past) > 1 {
-				last, before := l.past[len(l.past)-1], l.past[len(l.past)-2]
-				up.Rate = float64(last[len(last)-1] - before[len(before)-1])
-			}
+			up.Rate = l.rate
 		}
 		f.Upstreams = append(f.Upstreams, up)
 	}

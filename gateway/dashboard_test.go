@@ -36,8 +36,8 @@ func openEvents(t *testing.T, admin string) *events {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { res.Body.Close() })
-	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("%s %s", res.Status, res.Header.Get("Content-Type"))
+	if h := res.Header; res.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("X-Accel-Buffering") != "no" {
+		t.Fatalf("%s %v", res.Status, h)
 	}
 	s := bufio.NewScanner(res.Body)
 	s.Buffer(nil, 8<<20)
