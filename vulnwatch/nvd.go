@@ -22,7 +22,7 @@ import (
 const (
 	NVDURL    = "https://services.nvd.nist.gov/rest/json/cves/2.0"
 	nvdIDs    = 100
-	maxAnswer = 256 << 20
+	maxAnswer = 32 << 20 // there are as many in memory as workers; a larger one is halved
 )
 
 // NVD asks for records.
@@ -54,7 +54,9 @@ type Answer struct {
 // BadKeyError is the NVD's word on its API key, or on a parameter: no request can succeed.
 type BadKeyError struct{ Message string }
 
-func (e *BadKeyError) Error() string { return "vulnwatch: the NVD refuses the request: " + e.Message }
+func (e *BadKeyError) Error() string {
+	return "vulnwatch: the NVD refuses the request: " + clip(300, plain(e.Message))
+}
 
 // Fetch asks for all ids, a hundred in a request, and gives each one Answer. known, if not nil, says which the NVD had
 // at the last check.
@@ -380,7 +382,7 @@ func read(body []byte, ids []string) (map[string]*Record, *loss) {
 	if e.Format != "NVD_CVE" || e.TotalResults == nil {
 		return bad("JSON, but no answer of the NVD: format %.20q", e.Format)
 	}
-	if *e.TotalResults > len(e.Vulnerabilities) {
+	if *e.TotalResults > len(e.Vulnerabilities) || *e.TotalResults < 0 {
 		return bad("%d records, where totalResults says %d", len(e.Vulnerabilities), *e.TotalResults)
 	}
 	asked := make(map[string]bool, len(ids))

@@ -2,11 +2,16 @@ package vulnwatch
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/batch"
+	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/vulnwatch/nvdtest"
 )
 
@@ -159,5 +164,98 @@ func TestBadKey(t *testing.T) {
 	b.watch.NVD.Key = "good-key"
 	if e := b.run(); e.Report.Ledger.Same != 271 {
 		t.Errorf("with the right key: %s", &e.Report.Ledger)
+	}
+}
+
+// TestKeyGoesNowhereElse: a redirect is not followed, as it would take the key along.
+func TestKeyGoesNowhereElse(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	moved := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusMovedPermanently))
+	defer moved.Close()
+	b := newBench(t, 10)
+	b.watch.NVD.URL, b.watch.NVD.Key = moved.URL, "good-key"
+	answers, err := b.watch.NVD.Fetch(t.Context(), b.watch.IDs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answers[b.watch.IDs[0]].Result; got.Reason != batch.Server || !strings.Contains(got.Detail, "redirects are not followed") || elsewhere.Load() != 0 {
+		t.Errorf("%+v; %d requests elsewhere", got, elsewhere.Load())
+	}
+}
+
+// TestAnswersThatAreNone: what has the mark of the NVD on it and is no answer for the ids.
+func TestAnswersThatAreNone(t *testing.T) {
+	const id = "CVE-2026-900001"
+	record := func(id string) string {
+		return `{"cve":{"id":"` + id + `","vulnStatus":"Analyzed","descriptions":[],"references":[]}}`
+	}
+	for _, tc := range []struct {
+		body string
+		says string // empty: it is an answer
+	}{
+		{`{"format":"NVD_CVE","totalResults":1,"vulnerabilities":[` + record(id) + `]}`, ""},
+		{`{"format":"NVD_CVE","totalResults":2,"vulnerabilities":[` + record(id) + `,` + record(id) + `]}`, ""},
+		{`{"format":"NVD_CVE","totalResults":2,"vulnerabilities":[` + record(id) + `,` + record("CVE-2026-900002") + `]}`, ""},
+		{`{"format":"NVD_CVE"}`, "no answer of the NVD"},
+		{`{"format":"NVD_CVE","vulnerabilities":[` + record(id) + `]}`, "no answer of the NVD"},
+		{`{"format":"NVD_CVE_HISTORY","totalResults":0,"was":"NVD_CVE"}`, "no answer of the NVD"},
+		{`{"format":"NVD_CVE","totalResults":-1}`, "totalResults says -1"},
+		{`{"format":"NVD_CVE","totalResults":1}`, "0 records, where totalResults says 1"},
+		{`{"format":"NVD_CVE","totalResults":1,"vulnerabilities":[` + record("CVE-2026-900002") + `]}`, "was not asked for"},
+		{`{"format":"NVD_CVE","totalResults":1,"vulnerabilities":[null]}`, "not an NVD record"},
+		{`{"format":"NVD_CVE","totalResults":1,"vulnerabilities":[{"cve":{"id":5}}]}`, "its id is"},
+		{`{"format":"NVD_CVE","totalResults":"1"}`, "another shape"},
+		{``, "0 bytes that are not JSON"},
+		{` [1`, "not JSON: it begins with"},
+		{`<html>`, "not JSON: it begins with"},
+	} {
+		records, lost := read([]byte(tc.body), []string{id})
+		switch {
+		case tc.says == "" && (lost != nil || len(records) != 1 || records[id] == nil):
+			t.Errorf("%s: %v, %+v", tc.body, records, lost)
+		case tc.says != "" && (lost == nil || !strings.Contains(lost.result.Detail, tc.says) || lost.result.Reason != batch.Parse):
+			t.Errorf("%s: %v, %+v, want %q", tc.body, records, lost, tc.says)
+		}
+	}
+}
+
+// TestLostThenMissing: an id whose answer was lost at first, and that is missing in those that come later, is unknown.
+func TestLostThenMissing(t *testing.T) {
+	b := newBench(t, 10)
+	id := b.watch.IDs[3]
+	b.watch.NVD.Workers = 1
+	b.world.Apply(nvdtest.Gone, id)
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 503, IDs: []string{id}, Times: 10}) // ten, five, two, one: each twice, and once more
+	answers, err := b.watch.NVD.Fetch(t.Context(), b.watch.IDs, nil)
+	if err != nil || answers[id].Result.Column != batch.Unknown {
+		t.Errorf("%+v, %v", answers[id].Result, err)
+	}
+}
+
+// TestAtMostAHundred: whatever is asked for, a request has no more ids than the NVD takes.
+func TestAtMostAHundred(t *testing.T) {
+	b := newBench(t, 271)
+	b.watch.NVD.Batch = 500
+	b.run()
+	for _, r := range b.server.Requests() {
+		if len(r.IDs) > 100 {
+			t.Errorf("%d ids", len(r.IDs))
+		}
+	}
+}
+
+// TestTransportForTheNVD: what the NVD wants, and what it needs for a hundred records.
+func TestTransportForTheNVD(t *testing.T) {
+	for key, want := range map[string]weir.Rate{"": {Units: 5, Period: 30 * time.Second}, "k": {Units: 50, Period: 30 * time.Second}} {
+		tr := (&NVD{Key: key}).Transport(nil)
+		gate := tr.Gates[0]
+		if len(tr.Gates) != 1 || gate.Limit.Rate != want || gate.Limit.Algorithm != weir.SlidingLog || gate.Reopen != httplimit.AfterStart || gate.Guard < 250*time.Millisecond {
+			t.Errorf("with the key %q: %+v of %+v", key, gate, gate.Limit)
+		}
+		if tr.Timeout < 2*time.Minute || tr.ReadBody == 0 || tr.Check == nil {
+			t.Errorf("timeout %v, body of %d", tr.Timeout, tr.ReadBody)
+		}
 	}
 }
