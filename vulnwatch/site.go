@@ -56,7 +56,7 @@ func openSite(out string) (*site, error) {
 		return nil, fmt.Errorf("vulnwatch: site: %w", err)
 	case info.IsDir():
 		if err := os.Remove(out); err != nil { // an empty folder that somebody made for us may go
-			return nil, fmt.Errorf("vulnwatch: site %s: a folder that is not empty, and not made by weir; give another name", out)
+			return nil, fmt.Errorf("vulnwatch: site %s: a folder that was not made by weir, and that it cannot replace (%w); give a name that is free, as %s", out, errors.Unwrap(err), filepath.Join(out, "site"))
 		}
 	case info.Mode()&fs.ModeSymlink == 0:
 		return nil, fmt.Errorf("vulnwatch: site %s: not a folder", out)
@@ -87,14 +87,25 @@ const (
 
 // repair removes what a run left that did not get to its end. No other run is at work.
 func (s *site) repair() error {
-	return errors.Join(
-		removeIn(s.editions, func(name string) bool {
-			return name == nextLink || strings.HasSuffix(name, unfinished) || strings.HasPrefix(name, ".last-failure.json.")
-		}),
-		removeIn(s.out, func(name string) bool {
-			return strings.HasPrefix(name, ".status.json.") || strings.HasPrefix(name, ".status.css.")
-		}),
-	)
+	err := removeIn(s.editions, func(name string) bool {
+		return name == nextLink || strings.HasSuffix(name, unfinished) || strings.HasPrefix(name, ".last-failure.json.")
+	})
+	if err != nil || s.edition() == "" {
+		return err
+	}
+	return removeIn(s.out, func(name string) bool {
+		return strings.HasPrefix(name, ".status.json.") || strings.HasPrefix(name, ".status.css.")
+	})
+}
+
+// edition is the name of the current edition. It is empty where there is no site, and where the link leads to a folder
+// that is none of weir's.
+func (s *site) edition() string {
+	target, err := os.Readlink(s.out)
+	if err != nil || filepath.Base(filepath.Dir(target)) != filepath.Base(s.editions) {
+		return ""
+	}
+	return filepath.Base(target)
 }
 
 // removeIn removes what is left over in a folder, if there is one.
@@ -125,14 +136,18 @@ func (s *site) load() (*saved, error) {
 	fail := func(err error) (*saved, error) {
 		return nil, fmt.Errorf("vulnwatch: the site's data: %w", err)
 	}
-	if err := readLines(filepath.Join(data, "snapshots.jsonl"), func(line []byte) error {
+	remember := func(line []byte) error {
 		var snap Snapshot
 		if err := json.Unmarshal(line, &snap); err != nil {
 			return err
 		}
 		old.snapshots[snap.ID] = &snap
 		return nil
-	}); err != nil {
+	}
+	if err := readLines(filepath.Join(data, "snapshots.jsonl"), remember); err != nil {
+		return fail(err)
+	}
+	if err := readLines(filepath.Join(data, "unlisted.jsonl"), remember); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
 	}
 	if err := readLines(filepath.Join(data, "history.jsonl"), func(line []byte) error {
@@ -167,8 +182,11 @@ func readLines(path string, each func([]byte) error) error {
 	in := bufio.NewReader(f)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
-		if err == io.EOF && len(line) == 0 {
+		switch {
+		case err == io.EOF && len(line) == 0:
 			return nil
+		case err == io.EOF:
+			err = errors.New("the line has no end")
 		}
 		if err == nil {
 			err = each(line)
@@ -251,14 +269,22 @@ func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnsw
 		}
 		return os.WriteFile(filepath.Join(data, name), append(b, '\n'), 0o644)
 	}
-	return errors.Join(
-		writeLines(filepath.Join(data, "snapshots.jsonl"), e.Snapshots),
-		writeLines(filepath.Join(data, "history.jsonl"), e.History),
-		file("kev.json", kevFile{state.URL, state.ETag, state.LastModified, e.Report.KEV.Released, kev}),
-		file(filepath.Join("runs", e.Report.Started.Format(runStamp)+".json"), e.Report),
-		writeStatus(dir, nil, time.Time{}),
-		e.render(dir),
-	)
+	for _, part := range []func() error{
+		func() error { return writeLines(filepath.Join(data, "snapshots.jsonl"), e.Snapshots) },
+		func() error { return writeLines(filepath.Join(data, "unlisted.jsonl"), e.unlisted) },
+		func() error { return writeLines(filepath.Join(data, "history.jsonl"), e.History) },
+		func() error {
+			return file("kev.json", kevFile{state.URL, state.ETag, state.LastModified, e.Report.KEV.Released, kev})
+		},
+		func() error { return file(filepath.Join("runs", e.Report.Started.Format(runStamp)+".json"), e.Report) },
+		func() error { return writeStatus(dir, nil, time.Time{}) },
+		func() error { return e.render(dir) },
+	} {
+		if err := part(); err != nil { // on a full disk the others would fail as well
+			return err
+		}
+	}
+	return nil
 }
 
 // linkOrCopy gives a file a second name; where the file system knows none, a copy.
@@ -302,78 +328,4 @@ func (s *site) prune(current, before string) {
 			os.RemoveAll(filepath.Join(s.editions, d.Name()))
 		}
 	}
-}
-
-// refuse publishes nothing, and marks the pages stale for the reason in err.
-func (s *site) refuse(e *Edition, err error) error {
-	e.New, e.Report.Changes, e.Report.Complete = nil, 0, false
-	e.Report.Verdict = strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": "+batch.ErrVerdict.Error(), ""), "batch: ")
-	if stale := s.markStale(&e.Report); stale != nil {
-		err = fmt.Errorf("%w; and the pages could not be marked: %w", err, stale)
-	}
-	return fmt.Errorf("%w: %w", err, ErrIncomplete)
-}
-
-// status is status.json: whether the pages are of the last check that was tried.
-type status struct {
-	Stale    bool      `json:"stale"`
-	Reason   string    `json:"reason,omitempty"`
-	Tried    time.Time `json:"tried,omitzero"`
-	Complete time.Time `json:"complete,omitzero"` // the last complete check
-}
-
-// markStale says on all pages that a check failed, and why. Besides these two files nothing of the site changes: the pages
-// take in status.css, which has no rule while they are fresh.
-func (s *site) markStale(rep *Report) error {
-	failure, err := json.MarshalIndent(rep, "", "\t")
-	if err != nil {
-		return err
-	}
-	fill := func(w io.Writer) error { _, err := w.Write(append(failure, '\n')); return err }
-	errs := []error{batch.WriteFile(filepath.Join(s.editions, "last-failure.json"), fill)}
-	if _, err := os.Stat(s.out); err == nil { // else there are no pages yet
-		var last time.Time
-		runs, err := s.runs()
-		if err != nil {
-			errs = append(errs, err)
-		} else if len(runs) > 0 {
-			last, _ = time.Parse(runStamp+".json", filepath.Base(runs[len(runs)-1]))
-		}
-		errs = append(errs, writeStatus(s.out, rep, last))
-	}
-	return errors.Join(errs...)
-}
-
-func writeStatus(dir string, failed *Report, last time.Time) error {
-	var st status
-	css := "/* The pages are of the last check. */\n"
-	if failed != nil {
-		st = status{Stale: true, Reason: failed.Verdict, Tried: failed.Started, Complete: last}
-		text := fmt.Sprintf("Stale: the check of %s failed (%s). These pages are of the last complete check, of %s.",
-			failed.Started.Format("2006-01-02 15:04 UTC"), failed.Verdict, last.Format("2006-01-02 15:04 UTC"))
-		css = "#stale::before { content: \"" + cssString(plain(text)) + "\"; display: block; }\n#stale { display: block !important; }\n"
-	}
-	raw, err := json.MarshalIndent(st, "", "\t")
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		batch.WriteFile(filepath.Join(dir, "status.json"), func(w io.Writer) error { _, err := w.Write(append(raw, '\n')); return err }),
-		batch.WriteFile(filepath.Join(dir, "status.css"), func(w io.Writer) error { _, err := io.WriteString(w, css); return err }),
-	)
-}
-
-// cssString makes text safe inside a string of CSS: everything but letters, digits and a few marks becomes an
-// escape.
-func cssString(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(" .,:;()%/-+=?&", r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, "\\%06x ", r)
-		}
-	}
-	return b.String()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/batch"
@@ -25,7 +27,7 @@ type Watch struct {
 	Thresholds batch.Thresholds
 
 	// GoneShare is the largest share of the CVEs that the NVD knew at the last check and may know no longer at once. Over it, they are not gone but
-	// not fetched: the NVD keeps what it rejects. Zero means 0.01; one CVE may always be gone.
+	// not fetched: the NVD keeps what it rejects. Zero means 0.01, negative none; one CVE may always be gone.
 	GoneShare float64
 
 	// Problems are those of the list, which the report repeats.
@@ -90,6 +92,8 @@ type Edition struct {
 	Snapshots []Snapshot // in the order of the list
 	History   []Change   // the oldest first
 	New       []Change   // those that this run added to the history
+
+	unlisted []Snapshot // of CVEs that have left the list: they may come back
 }
 
 // What errors of a run that publishes nothing wrap.
@@ -115,15 +119,17 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 		return nil, err
 	}
 	defer site.close()
-	old, err := site.load()
-	if err != nil {
-		return nil, err
-	}
-	e := &Edition{Title: w.Title, URL: w.URL, First: len(old.snapshots) == 0, History: old.history}
+	e := &Edition{Title: w.Title, URL: w.URL}
 	if e.Title == "" {
 		e.Title = "Watched CVEs"
 	}
 	e.Report.Started, e.Report.Problems = time.Now().UTC(), w.Problems
+	old, err := site.load()
+	if err != nil {
+		e.Report.Ended = time.Now().UTC()
+		return e, site.refuse(e, err)
+	}
+	e.First, e.History = len(old.snapshots) == 0, old.history
 	ctx, counter := batch.WithTally(ctx)
 
 	catalogue, state, kevErr := w.catalogue(ctx, e, old)
@@ -145,6 +151,7 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 		}
 		w.enter(e, old.snapshots[id], id, a, catalogue, kevErr == nil)
 	}
+	e.unlisted = old.without(w.IDs)
 	counter.Settle(&e.Report.Ledger)
 	if err := e.Report.Ledger.Check(); err != nil {
 		return e, err
@@ -193,6 +200,21 @@ func (old *saved) known(id string) bool {
 	return s != nil && s.Record != nil && !s.Missing
 }
 
+// without are the snapshots of other CVEs than those, by id.
+func (old *saved) without(ids []string) []Snapshot {
+	listed := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		listed[id] = true
+	}
+	var left []Snapshot
+	for _, id := range slices.Sorted(maps.Keys(old.snapshots)) {
+		if !listed[id] {
+			left = append(left, *old.snapshots[id])
+		}
+	}
+	return left
+}
+
 // doubt takes answers for lost by which the NVD would have forgotten more CVEs than is believable.
 func (w *Watch) doubt(answers map[string]Answer, old *saved) {
 	known, gone := 0, 0
@@ -205,7 +227,7 @@ func (w *Watch) doubt(answers map[string]Answer, old *saved) {
 		}
 	}
 	most := w.GoneShare
-	if most <= 0 {
+	if most == 0 {
 		most = 0.01
 	}
 	if gone <= 1 || float64(gone) <= most*float64(known) {
@@ -262,6 +284,9 @@ func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue 
 		if before != nil || old != nil && old.Missing {
 			changes = DiffRecords(before, a.Record)
 		}
+		if old != nil && old.Missing && old.Record != nil { // what changed while the NVD did not know it
+			changes = append(changes, DiffRecords(old.Record, a.Record)...)
+		}
 	case a.Result.Column == batch.Unknown:
 		s.Checked, s.Missing = e.Report.Ended, true
 		changes = DiffRecords(before, nil)
@@ -276,7 +301,9 @@ func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue 
 		if old != nil {
 			changes = append(DiffKEV(id, old.KEV, s.KEV), changes...)
 		}
-		s.Disagrees = Disagreement(s.Record, s.KEV)
+		if a.Record != nil { // else the NVD has not been heard on what CISA says today
+			s.Disagrees = Disagreement(a.Record, s.KEV)
+		}
 		if old != nil && s.Disagrees != old.Disagrees {
 			text := s.Disagrees
 			if text == "" {

@@ -107,6 +107,95 @@ func TestGone(t *testing.T) {
 	if e = b.run(); len(e.New) != 1 || e.New[0].Kind != Appeared || e.New[0].CVE != id {
 		t.Errorf("back: %+v", e.New)
 	}
+	// What changed in the meantime is told as well.
+	b.world.Apply(nvdtest.Gone, id)
+	b.run()
+	b.world.Apply(nvdtest.Back, id)
+	b.world.Apply(nvdtest.Reworded, id)
+	if e = b.run(); len(e.New) != 2 || e.New[0].Kind != Appeared || e.New[1].Kind != Wording {
+		t.Errorf("back, and reworded: %+v", e.New)
+	}
+}
+
+// TestNoDisagreementWithSilence: what the NVD says of KEV is compared with CISA's catalogue of the same day only.
+func TestNoDisagreementWithSilence(t *testing.T) {
+	b := newBench(t, 40)
+	b.run()
+	var id string
+	for _, e := range b.world.NextDay() {
+		if e.Kind == nvdtest.KEVListed {
+			id = e.ID
+		}
+	}
+	b.watch.Thresholds.NotFetched = 1
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 500, IDs: []string{id}})
+	kinds := func(e *Edition) (all []Kind) {
+		for _, c := range e.New {
+			if c.CVE == id {
+				all = append(all, c.Kind)
+			}
+		}
+		return all
+	}
+	if got := kinds(b.run()); !slices.Equal(got, []Kind{KEVListed}) {
+		t.Errorf("listed, and the NVD was not heard: %v", got)
+	}
+	b.server.Clear()
+	if got := kinds(b.run()); !slices.Equal(got, []Kind{KEVDisagrees}) {
+		t.Errorf("the NVD says otherwise: %v", got)
+	}
+}
+
+// TestReallyChecked: the date of a CVE is that of the last check in which the NVD answered for it.
+func TestReallyChecked(t *testing.T) {
+	b := newBench(t, 20)
+	b.watch.NVD.Workers, b.watch.NVD.Batch = 1, 1
+	lost, gone := b.watch.IDs[3], b.watch.IDs[5]
+	b.world.Apply(nvdtest.Gone, gone)
+	first := b.run()
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 503, IDs: []string{lost}})
+	b.watch.Thresholds.NotFetched = 1
+	second := b.run()
+	for i, s := range second.Snapshots {
+		want := second.Report
+		if s.ID == lost {
+			want = first.Report
+		}
+		if !first.Snapshots[i].Checked.Equal(first.Report.Ended) || !s.Checked.Equal(want.Ended) {
+			t.Errorf("%s: checked at %v, then at %v, in checks that ended at %v and %v", s.ID, first.Snapshots[i].Checked, s.Checked, first.Report.Ended, second.Report.Ended)
+		}
+		page := tree(t, b.watch.Out)["cve/"+s.ID+".html"]
+		if at := "<dt>Really checked</dt><dd><time datetime=\"" + want.Ended.Format(time.RFC3339); !strings.Contains(page, at) {
+			t.Errorf("%s: its page does not say that it was checked at %v", s.ID, want.Ended)
+		}
+	}
+}
+
+// TestTwoGoneAtOnce: one may be gone on any day, of a short list as well; two of it are an outage.
+func TestTwoGoneAtOnce(t *testing.T) {
+	b := newBench(t, 60)
+	b.run()
+	b.world.Apply(nvdtest.Gone, b.watch.IDs[1])
+	b.world.Apply(nvdtest.Gone, b.watch.IDs[2])
+	b.refused()
+	b.world.Apply(nvdtest.Back, b.watch.IDs[2])
+	if e := b.run(); len(e.New) != 1 || e.New[0].Kind != Gone {
+		t.Errorf("%+v", e.New)
+	}
+}
+
+// TestRefusalsOfAShortRun: two of four refused are no verdict, half of many are one.
+func TestRefusalsOfAShortRun(t *testing.T) {
+	for requests, ok := range map[int]bool{19: true, 20: false} {
+		l := batch.Ledger{Items: 1, Same: 1, Requests: requests, Refusals: requests / 2}
+		if err := (&Watch{}).verdict(&l); (err == nil) != ok {
+			t.Errorf("half of %d: %v", requests, err)
+		}
+	}
+	w := Watch{Thresholds: batch.Thresholds{RefusalShare: 0.1}}
+	if w.verdict(&batch.Ledger{Items: 1, Same: 1, Requests: 4, Refusals: 2}) == nil {
+		t.Error("a share that is set counts for few requests, too")
+	}
 }
 
 // TestManyGoneAtOnce: answers without what they had yesterday are an outage, not news.
