@@ -1,8 +1,10 @@
 package vulnwatch
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-go/weir/vulnwatch/nvdtest"
 )
@@ -115,5 +117,78 @@ func TestNVDAndCISADisagree(t *testing.T) {
 		if got := Disagreement(tc.record, tc.entry); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// TestCatalogueOfTheFuture: a release date that is a slip does not bar the catalogues after it.
+func TestCatalogueOfTheFuture(t *testing.T) {
+	b := newBench(t, 40)
+	b.world.StartAt(time.Now().AddDate(0, 2, 0))
+	b.run()
+	b.world.StartAt(time.Now().AddDate(0, 0, -1))
+	b.world.Skip()
+	if e := b.run(); e.Report.KEV.NotModified || len(e.Report.KEV.Tried) != 0 {
+		t.Errorf("%+v", e.Report.KEV)
+	}
+}
+
+// TestSecretsOfSourcesAreNotPublished: a mirror may want a user or a token.
+func TestSecretsOfSourcesAreNotPublished(t *testing.T) {
+	b := newBench(t, 40)
+	secret := func(path string) string {
+		return strings.Replace(b.url, "http://", "http://user:hunter2@", 1) + path + "?token=hunter2#hunter2"
+	}
+	b.watch.KEV.URLs = []string{secret(nvdtest.KEVPath), secret(nvdtest.MirrorPath)}
+	b.run()
+	if e := b.run(); !e.Report.KEV.NotModified {
+		t.Errorf("asked anew: %+v", e.Report.KEV)
+	}
+	b.world.Skip()
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Forbidden, At: nvdtest.KEV})
+	if e := b.run(); e.Report.KEV.URL != b.url+nvdtest.MirrorPath || len(e.Report.KEV.Tried) != 1 {
+		t.Errorf("%+v", e.Report.KEV)
+	}
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.HTML, At: nvdtest.Mirror})
+	_, err := b.refused()
+	for name, text := range tree(t, filepath.Join(filepath.Dir(b.watch.Out), ".site-editions")) {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("it stands in %s", name)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
+}
+
+// TestNoShareMayVanish: negative is none, as everywhere.
+func TestNoShareMayVanish(t *testing.T) {
+	b := newBench(t, 400)
+	b.run()
+	listed := 0
+	b.world.Skip()
+	for _, s := range b.run().Snapshots {
+		if s.KEV != nil && listed < 2 && b.world.Apply(nvdtest.KEVRemoved, s.ID) {
+			listed++
+		}
+	}
+	b.watch.KEV.Shrink = -1
+	if _, err := b.refused(); !strings.Contains(err.Error(), "2 of its") {
+		t.Error(err)
+	}
+	b.watch.KEV.Shrink = 0
+	b.world.Apply(nvdtest.Gone, b.watch.IDs[0])
+	b.world.Apply(nvdtest.Gone, b.watch.IDs[1])
+	b.watch.GoneShare = -1
+	b.refused()
+	b.watch.GoneShare = 0
+	b.run()
+}
+
+// TestNotModifiedWithoutCondition: there is no catalogue yet that could not have been modified.
+func TestNotModifiedWithoutCondition(t *testing.T) {
+	b := newBench(t, 10)
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 304, At: nvdtest.KEV})
+	if e := b.run(); e.Report.KEV.NotModified || len(e.Report.KEV.Tried) != 1 || e.Report.KEV.Entries == 0 {
+		t.Errorf("%+v", e.Report.KEV)
 	}
 }

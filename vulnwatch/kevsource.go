@@ -21,14 +21,14 @@ const (
 type KEV struct {
 	URLs   []string     // in the order to try; empty: KEVURL, KEVMirror
 	Client *http.Client // nil: one over [KEVTransport]
-	Shrink float64      // the largest share of entries that may vanish at once; 0: 0.01
+	Shrink float64      // the largest share of entries that may vanish at once; 0: 0.01, negative: none but a single one
 }
 
 // KEVAnswer is a catalogue and where it is from.
 type KEVAnswer struct {
 	Catalogue    *Catalogue // nil if it is NotModified
 	NotModified  bool
-	URL          string
+	URL          string // without a user and a query, which may be secret
 	ETag         string
 	LastModified string
 	Released     time.Time     // by CISA; zero if the catalogue does not say
@@ -52,7 +52,7 @@ func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswe
 	var failed error
 	for _, source := range urls {
 		condition := KEVAnswer{Released: known.Released}
-		if source == known.URL && len(before) > 0 {
+		if publicURL(source) == known.URL && len(before) > 0 {
 			condition = known
 		}
 		a, err := k.from(ctx, client, source, before, condition)
@@ -63,18 +63,18 @@ func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswe
 			}
 			return a, nil
 		}
-		tried = append(tried, fmt.Sprintf("%s: %v", source, err))
+		tried = append(tried, fmt.Sprintf("%s: %v", publicURL(source), err))
 		if failed == nil {
-			failed = fmt.Errorf("%s: %w", source, err)
+			failed = fmt.Errorf("%s: %w", publicURL(source), err)
 		} else {
-			failed = fmt.Errorf("%w; %s: %w", failed, source, err)
+			failed = fmt.Errorf("%w; %s: %w", failed, publicURL(source), err)
 		}
 	}
 	return KEVAnswer{Tried: tried}, failed
 }
 
 func (k *KEV) from(ctx context.Context, client *http.Client, source string, before map[string]Entry, known KEVAnswer) (KEVAnswer, error) {
-	a := KEVAnswer{URL: source}
+	a := KEVAnswer{URL: publicURL(source)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
 	if err != nil {
 		return a, err
@@ -100,7 +100,7 @@ func (k *KEV) from(ctx context.Context, client *http.Client, source string, befo
 		known.NotModified, known.Tried = true, nil
 		return known, nil
 	case resp.StatusCode != http.StatusOK:
-		return a, fmt.Errorf("status %s", resp.Status)
+		return a, fmt.Errorf("status %s", clip(100, plain(resp.Status)))
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKEV+1))
 	if err != nil {
@@ -114,15 +114,26 @@ func (k *KEV) from(ctx context.Context, client *http.Client, source string, befo
 		return a, err
 	}
 	most := k.Shrink
-	if most <= 0 {
+	if most == 0 {
 		most = 0.01
 	}
 	if err := c.Shrunk(before, most); err != nil {
 		return a, err
 	}
-	if c.Released.Before(known.Released) && !c.Released.IsZero() {
+	// A date in the future was a slip, of CISA or of this machine's clock, and must not bar what comes after.
+	if c.Released.Before(known.Released) && !c.Released.IsZero() && !known.Released.After(time.Now()) {
 		return a, fmt.Errorf("vulnwatch: KEV catalogue of %s: older than the one of the last check, of %s", c.Released.Format(time.RFC3339), known.Released.Format(time.RFC3339))
 	}
 	a.Catalogue, a.ETag, a.LastModified, a.Released = c, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"), c.Released
 	return a, nil
+}
+
+// publicURL is a URL without what may be secret in it: where a catalogue is from is published.
+func publicURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "a URL that cannot be read"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }
