@@ -2,6 +2,8 @@ package vulnwatch
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +18,9 @@ func ReadList(r io.Reader) (ids []string, problems []string, err error) {
 	in.Buffer(make([]byte, 4096), 1<<16)
 	n := 1
 	for ; in.Scan(); n++ {
+		if n == 1 && (bytes.HasPrefix(in.Bytes(), []byte{0xFF, 0xFE}) || bytes.HasPrefix(in.Bytes(), []byte{0xFE, 0xFF})) {
+			return nil, nil, errors.New("vulnwatch: list: it is in UTF-16; save it as UTF-8")
+		}
 		text, _, _ := strings.Cut(strings.TrimPrefix(in.Text(), "\ufeff"), "#")
 		if text = strings.TrimSpace(text); text == "" {
 			continue

@@ -24,6 +24,11 @@ func TestReadList(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "line 3") {
 		t.Errorf("a line without end: %v", err)
 	}
+	for _, text := range []string{"\xFF\xFEC\x00V\x00E\x00", "\xFE\xFF\x00C\x00V\x00E"} {
+		if _, _, err := ReadList(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }
 
 func ExampleReadList() {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -57,8 +58,8 @@ read from a file. --out becomes a symbolic link that is turned over to each new 
 With --every it goes on as a service: the first check at once, then one each period. A check that failed is repeated
 after a twelfth of the period.
 
-Exit codes: 0 complete and published; 1 incomplete, or something failed: nothing was published; 2 wrong arguments or list;
-3 interrupted. A service that is told to stop ends with 0.
+Exit codes: 0 complete and published; 1 incomplete, or something failed: nothing was published; 2 wrong arguments, or no list
+that can be read; 3 interrupted. A service that is told to stop ends with 0.
 
 This product uses data from the NVD API but is not endorsed or certified by the NVD.`,
 		Example: `  weir watch --list cves.txt --out site
@@ -91,13 +92,16 @@ This product uses data from the NVD API but is not endorsed or certified by the 
 }
 
 func (f *watching) run(cmd *cobra.Command) error {
-	key, err := f.check()
-	if err != nil {
+	if err := f.check(cmd); err != nil {
 		return err
+	}
+	key, err := f.readKey()
+	if err != nil {
+		return f.cannot(cmd, err)
 	}
 	ids, problems, err := f.readList()
 	if err != nil {
-		return err
+		return f.cannot(cmd, err)
 	}
 	if f.plan {
 		f.sayList(cmd.ErrOrStderr(), problems)
@@ -110,39 +114,66 @@ func (f *watching) run(cmd *cobra.Command) error {
 	return f.serve(cmd, key, ids, problems)
 }
 
-// check looks at the flags, and reads the key.
-func (f *watching) check() (key string, err error) {
+// cannot is for a check that ends before it asked anything, for the files that it needs. The pages are marked: a timer
+// that runs into it every day would leave them looking fresh for ever.
+func (f *watching) cannot(cmd *cobra.Command, err error) error {
+	if !f.plan {
+		why := err.Error() // without the folders of this machine
+		for _, file := range []string{f.list, f.keyFile} {
+			if file != "" {
+				why = strings.ReplaceAll(why, file, filepath.Base(file))
+			}
+		}
+		if stale := vulnwatch.MarkStale(f.out, errors.New(why)); stale != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "the pages could not be marked stale:", stale)
+		}
+	}
+	return err
+}
+
+// check looks at the flags.
+func (f *watching) check(cmd *cobra.Command) error {
 	switch {
 	case f.list == "":
-		return "", badUsage("--list is missing: a file of CVE ids, one a line")
+		return badUsage("--list is missing: a file of CVE ids, one a line")
 	case f.out == "" && !f.plan:
-		return "", badUsage("--out is missing: the folder of the site")
+		return badUsage("--out is missing: the folder of the site")
 	case f.workers < 1:
-		return "", badUsage("--workers %d: want 1 or more", f.workers)
+		return badUsage("--workers %d: want 1 or more", f.workers)
 	case f.every < 0 || f.every > 0 && f.every < time.Second:
-		return "", badUsage("--every %v: want a second or more", f.every)
+		return badUsage("--every %v: want a second or more", f.every)
 	case f.timeout <= 0:
-		return "", badUsage("--timeout %v: want a time above 0", f.timeout)
+		return badUsage("--timeout %v: want a time above 0", f.timeout)
 	}
 	for _, share := range []struct {
 		flag  string
 		value float64
 	}{{"--max-refused-share", f.refused}, {"--max-gone-share", f.gone}, {"--max-kev-shrink", f.kevShrink}} {
 		if !(share.value >= 0 && share.value <= 1) {
-			return "", badUsage("%s %v: want 0 to 1", share.flag, share.value)
+			return badUsage("%s %v: want 0 to 1", share.flag, share.value)
 		}
 	}
 	if f.rate != "" {
 		if _, err := weir.ParseRate(f.rate); err != nil {
-			return "", badUsage("--rate: %v", err)
+			return badUsage("--rate: %v", err)
 		}
 	}
 	for _, given := range append([]string{f.nvdURL}, f.kevURLs...) {
 		u, err := url.Parse(given)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return "", badUsage("%q: want http:// or https:// and a host", given)
+			return badUsage("%q: want http:// or https:// and a host", given)
 		}
 	}
+	// 0 is none, while the packages read it as what is usual.
+	for flag, share := range map[string]*float64{"max-refused-share": &f.refused, "max-gone-share": &f.gone, "max-kev-shrink": &f.kevShrink} {
+		if *share == 0 && cmd.Flags().Changed(flag) {
+			*share = -1
+		}
+	}
+	return nil
+}
+
+func (f *watching) readKey() (string, error) {
 	if f.keyFile == "" {
 		return "", nil
 	}
@@ -150,7 +181,7 @@ func (f *watching) check() (key string, err error) {
 	if err != nil {
 		return "", badUsage("--nvd-key-file: %v", err)
 	}
-	key = strings.TrimSpace(string(b))
+	key := strings.TrimSpace(string(b))
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", badUsage("--nvd-key-file %s: want one key, in one line", f.keyFile)
 	}
@@ -171,6 +202,10 @@ func (f *watching) readList() (ids, problems []string, err error) {
 		return nil, nil, badConfig(err)
 	}
 	if len(ids) == 0 {
+		const named = 3
+		if n := len(problems) - named; n > 0 {
+			problems = append(problems[:named], fmt.Sprintf("and %d more lines like that", n))
+		}
 		return nil, nil, badUsage("--list %s: no CVE ids in it: %s", f.list, strings.Join(append(problems, "one a line is wanted"), "; "))
 	}
 	return ids, problems, nil
@@ -261,7 +296,7 @@ type watched struct {
 func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 	rep := &e.Report
 	for _, tried := range rep.KEV.Tried {
-		fmt.Fprintln(w, "KEV: not from", tried)
+		fmt.Fprintln(w, "KEV: not from", printable(tried))
 	}
 	if rep.KEV.URL != "" {
 		fmt.Fprintf(w, "KEV: %d entries from %s", rep.KEV.Entries, rep.KEV.URL)
@@ -284,7 +319,7 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 			fmt.Fprintf(w, "… and %d more\n", len(e.New)-shown)
 			break
 		}
-		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, c.Text)
+		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, printable(c.Text))
 	}
 	switch {
 	case err == nil && e.First:
@@ -292,7 +327,7 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 	case err == nil:
 		fmt.Fprintf(w, "verdict: ok, complete; %d changes, %d in all\n", len(e.New), len(e.History))
 	default:
-		fmt.Fprintln(w, "verdict: no:", rep.Verdict)
+		fmt.Fprintln(w, "verdict: no:", printable(rep.Verdict))
 	}
 }
 
@@ -321,7 +356,7 @@ func tellLost(w io.Writer, lost []vulnwatch.Lost) {
 		if n := len(ids[e]) - named; n > 0 {
 			some += fmt.Sprintf(" and %d more", n)
 		}
-		fmt.Fprintf(w, "not fetched: %s: %s (%s)\n", some, e.detail, e.reason)
+		fmt.Fprintf(w, "not fetched: %s: %s (%s)\n", some, printable(e.detail), e.reason)
 	}
 }
 
@@ -359,6 +394,8 @@ func (f *watching) serve(cmd *cobra.Command, key string, ids, problems []string)
 		}
 		if err == nil {
 			err = f.once(ctx, cmd, key, ids, problems)
+		} else {
+			err = f.cannot(cmd, err)
 		}
 		if ctx.Err() != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "weir watch: stopped")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-go/weir/batch"
 	"github.com/weir-go/weir/vulnwatch"
 	"github.com/weir-go/weir/vulnwatch/nvdtest"
 )
@@ -130,6 +131,102 @@ func TestWatchAsAService(t *testing.T) {
 	code, stdout, stderr := weirIn(ctx, "", append(args, "--every", "1s")...)
 	if code != exitOK || strings.Count(stdout, "next check: ") < 1 || !strings.Contains(stdout, "verdict: no: no KEV catalogue") || !strings.HasSuffix(stderr, "weir watch: stopped\n") {
 		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestWatchWithoutItsFiles: a check that cannot begin marks the pages as one does that fails.
+func TestWatchWithoutItsFiles(t *testing.T) {
+	server, site, args := watchedList(t, 20)
+	good, err := os.ReadFile(args[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := func() string {
+		b, err := os.ReadFile(filepath.Join(site, "status.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for name, tc := range map[string]struct {
+		list   string
+		more   []string
+		reason string
+	}{
+		"an empty list":   {"# nothing yet\n", nil, "no CVE ids in it"},
+		"a list of words": {strings.Repeat("log4shell\n", 500), nil, "and 497 more lines like that"},
+		"no key":          {string(good), []string{"--nvd-key-file", filepath.Join(t.TempDir(), "key")}, "no such file or directory"},
+	} {
+		if err := os.WriteFile(args[2], good, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := weirIn(t.Context(), "", args...); code != exitOK || strings.Contains(status(), "true") {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+		server.Forget()
+		if err := os.WriteFile(args[2], []byte(tc.list), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := weirIn(t.Context(), "", append(slices.Clone(args), tc.more...)...)
+		if code != exitUsage || len(server.Requests()) != 0 {
+			t.Errorf("%s: exit code %d, %d requests: %s", name, code, len(server.Requests()), stderr)
+		}
+		if s := status(); !strings.Contains(s, `"stale": true`) || !strings.Contains(s, tc.reason) || strings.Contains(s, filepath.Dir(args[2])) {
+			t.Errorf("%s: %s", name, s)
+		}
+	}
+}
+
+// TestWatchAsAServiceWithoutList: the list may come and go while it runs.
+func TestWatchAsAServiceWithoutList(t *testing.T) {
+	_, site, args := watchedList(t, 20)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stale := false
+	go func() {
+		for ctx.Err() == nil {
+			b, _ := os.ReadFile(filepath.Join(site, "status.json"))
+			switch {
+			case len(b) > 0 && !strings.Contains(string(b), "true"):
+				os.Remove(args[2])
+			case strings.Contains(string(b), "true"):
+				stale = true
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	code, stdout, stderr := weirIn(ctx, "", append(args, "--every", "1s")...)
+	if code != exitOK || !stale || !strings.Contains(stderr, "no such file") {
+		t.Errorf("exit code %d, stale %v:\n%s%s", code, stale, stdout, stderr)
+	}
+}
+
+// TestWatchSharesOfNothing: a share of 0 that is given is none, and not what is usual.
+func TestWatchSharesOfNothing(t *testing.T) {
+	server, _, args := watchedList(t, 400)
+	weirIn(t.Context(), "", args...)
+	for _, id := range server.World.IDs()[:2] {
+		server.World.Apply(nvdtest.Gone, id)
+	}
+	if code, stdout, _ := weirIn(t.Context(), "", append(slices.Clone(args), "--max-gone-share", "0")...); code != exitFailure {
+		t.Errorf("exit code %d:\n%s", code, stdout)
+	}
+	if code, stdout, _ := weirIn(t.Context(), "", args...); code != exitOK {
+		t.Errorf("two of four hundred: exit code %d:\n%s", code, stdout)
+	}
+}
+
+// TestWatchTellsPlainly: what upstream says cannot write to a terminal what it likes.
+func TestWatchTellsPlainly(t *testing.T) {
+	const evil = "\x1b]0;pwned\x07\nverdict: ok\u202e"
+	e := &vulnwatch.Edition{New: []vulnwatch.Change{{CVE: "CVE-2026-0001", Text: evil}}}
+	e.Report.Verdict, e.Report.KEV.Tried = evil, []string{evil}
+	e.Report.Lost = []vulnwatch.Lost{{ID: "CVE-2026-0001", Reason: batch.Server, Detail: evil}}
+	var out strings.Builder
+	tellWatch(&out, e, vulnwatch.ErrIncomplete)
+	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || strings.Contains(s, "\nverdict: ok") || strings.Count(s, "pwned") != 4 {
+		t.Errorf("%q", s)
 	}
 }
 
