@@ -340,3 +340,15 @@ func TestPlan(t *testing.T) {
 		}
 	}
 }
+
+func TestPlanReads(t *testing.T) {
+	for want, p := range map[string]Plan{
+		"1 request at 5 in 30s: at least 1s, with answers of 1s; 1 of 2 workers suffice":   {Requests: 1, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
+		"6 requests at 5 in 30s: at least 31s, with answers of 1s; 1 of 2 workers suffice": {Requests: 6, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
+		"1 request, no rate given; 2 workers":                                              {Requests: 1, Workers: 2},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

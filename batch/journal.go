@@ -103,6 +103,10 @@ func openJournal(path, run string, resume bool) (*journal, map[string]Result, er
 	if err != nil {
 		return fail(fmt.Errorf("batch: journal: %w", err))
 	}
+	// The run that had it may have ended, and removed it, just before: what is written to it now would be lost.
+	if named, err := os.Stat(path); err != nil || !os.SameFile(info, named) {
+		return fail(fmt.Errorf("batch: journal %s: another run has just removed it; start again", path))
+	}
 	j := &journal{file: f, at: make(map[string]span)}
 	if info.Size() > 0 && !resume {
 		return fail(fmt.Errorf("batch: %s: %w; resume it, or remove the file to start anew", path, ErrJournal))
@@ -118,6 +122,7 @@ func openJournal(path, run string, resume bool) (*journal, map[string]Result, er
 		if err := j.write(append(head, '\n')); err != nil {
 			return fail(err)
 		}
+		syncDir(path)
 	}
 	return j, done, nil
 }

@@ -74,11 +74,15 @@ func (p Plan) Simulate(used ...time.Duration) time.Duration {
 
 // String says the plan in one line.
 func (p Plan) String() string {
-	if p.Units <= 0 {
-		return fmt.Sprintf("%d requests, no rate given; %d workers", p.Requests, p.Workers)
+	requests := "requests"
+	if p.Requests == 1 {
+		requests = "request"
 	}
-	return fmt.Sprintf("%d requests at %d in %v: at least %v, with answers of %v; %d of %d workers suffice",
-		p.Requests, p.Units, p.Window, p.Bound().Round(time.Millisecond), p.Latency.Round(time.Millisecond), min(p.WorkersNeeded(), p.Workers), p.Workers)
+	if p.Units <= 0 {
+		return fmt.Sprintf("%d %s, no rate given; %d workers", p.Requests, requests, p.Workers)
+	}
+	return fmt.Sprintf("%d %s at %d in %v: at least %v, with answers of %v; %d of %d workers suffice",
+		p.Requests, requests, p.Units, p.Window, p.Bound().Round(time.Millisecond), p.Latency.Round(time.Millisecond), min(p.WorkersNeeded(), p.Workers), p.Workers)
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -356,9 +356,15 @@ func WriteFile(path string, fill func(io.Writer) error) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil { // so that the rename itself lasts
+	syncDir(path)
+	return nil
+}
+
+// syncDir makes the name of a file last, which is in its folder and not in itself. Some file systems know no such thing;
+// the file is there all the same.
+func syncDir(path string) {
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		dir.Sync()
 		dir.Close()
 	}
-	return nil
 }

@@ -1,0 +1,137 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBooksBalance(t *testing.T) {
+	for name, l := range map[string]Ledger{
+		"an item in no column":          {Items: 2, Same: 1},
+		"an item in two":                {Items: 1, Same: 1, Changed: 1},
+		"not fetched without a reason":  {Items: 1, NotFetched: 1},
+		"a reason of what was fetched":  {Items: 1, Same: 1, Reasons: map[Reason]int{Network: 1}},
+		"more reasons than not fetched": {Items: 1, NotFetched: 1, Reasons: map[Reason]int{Network: 1, Parse: 1}},
+	} {
+		if l.Check() == nil {
+			t.Errorf("%s: the books balance", name)
+		}
+	}
+}
+
+// TestAtTheThreshold: what is just allowed is allowed.
+func TestAtTheThreshold(t *testing.T) {
+	for _, c := range []struct {
+		t  Thresholds
+		l  Ledger
+		ok bool
+	}{
+		{Thresholds{}, Ledger{Requests: 10, Refusals: 3}, true},
+		{Thresholds{}, Ledger{Requests: 100, Refusals: 31}, false},
+		{Thresholds{RefusalShare: 1}, Ledger{Requests: 10, Refusals: 10}, true},
+		{Thresholds{RefusalShare: -1}, Ledger{Requests: 10}, true},
+		{Thresholds{RefusalShare: -1}, Ledger{Requests: 10, Refusals: 1}, false},
+		{Thresholds{}, Ledger{NotFetched: 2, Reasons: map[Reason]int{RateLimited: 2}}, true},
+		{Thresholds{}, Ledger{NotFetched: 3, Reasons: map[Reason]int{RateLimited: 3}}, false},
+		{Thresholds{RateLimited: -1}, Ledger{NotFetched: 1, Reasons: map[Reason]int{RateLimited: 1}}, false},
+		{Thresholds{NotFetched: 1}, Ledger{NotFetched: 1, Reasons: map[Reason]int{Network: 1}}, true},
+		{Thresholds{NotFetched: 1}, Ledger{NotFetched: 2, Reasons: map[Reason]int{Network: 2}}, false},
+		{Thresholds{NotFetched: -1}, Ledger{NotFetched: 1, Reasons: map[Reason]int{Network: 1}}, false},
+	} {
+		if err := c.t.Verdict(&c.l); (err == nil) != c.ok {
+			t.Errorf("%+v of %+v: %v", c.l, c.t, err)
+		}
+	}
+}
+
+// TestStoppedIsNotTheItemsFault: what fails because the run is stopped is interrupted, whatever the fetch calls it.
+func TestStoppedIsNotTheItemsFault(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	ctx, cancel := context.WithCancel(t.Context())
+	run := &Run{Items: names(10), Out: out, Workers: 1, Fetch: func(ctx context.Context, id string, _ Before) Result {
+		if id == "item-005" {
+			cancel()
+			return Lost(Network, "%v", ctx.Err())
+		}
+		return Result{Column: Changed, Body: []byte(id)}
+	}}
+	rep, err := run.Do(ctx)
+	if !errors.Is(err, ErrInterrupted) || rep.Ledger.Reasons[Network] != 0 || rep.Ledger.Reasons[Interrupted] != 5 {
+		t.Errorf("%v; %s", err, &rep.Ledger)
+	}
+}
+
+// TestLongTornLine: of a line that a crash has torn nothing is left, however long it was.
+func TestLongTornLine(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	fail := &Run{Items: names(2), Out: out, Workers: 1, Fetch: func(_ context.Context, id string, _ Before) Result {
+		return Lost(Network, "down")
+	}}
+	if _, err := fail.Do(t.Context()); !errors.Is(err, ErrVerdict) {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(out+".journal", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(`{"id":"item-001","data":{"text":"` + strings.Repeat("x\\n", 10_000))
+	f.Close()
+	fail.Resume = true
+	for range 2 {
+		if _, err := fail.Do(t.Context()); !errors.Is(err, ErrVerdict) {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(read(t, out+".journal"), "xx") || strings.Contains(read(t, out+".journal"), `x\n`) {
+		t.Error("a part of the torn line is still there")
+	}
+}
+
+// TestStaleRecords: what was not fetched keeps its content, and the time of that; content that is not there is no
+// condition of a request.
+func TestStaleRecords(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	then := time.Date(2026, 1, 5, 6, 0, 0, 0, time.UTC)
+	lines := `{"id":"a","time":"2026-01-05T06:00:00Z","column":"changed","sha256":"5","etag":"\"1\"","data":{"text":"x"}}
+{"id":"b","time":"2026-01-05T06:00:00Z","column":"unknown_upstream","etag":"\"1\""}
+`
+	if err := os.WriteFile(out, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]Before{}
+	run := &Run{Items: []string{"a", "b"}, Out: out, Workers: 1, Thresholds: Thresholds{NotFetched: 1}, Fetch: func(_ context.Context, id string, b Before) Result {
+		known[id] = b
+		if id == "a" {
+			return Lost(Network, "down")
+		}
+		return Result{Column: Unknown}
+	}}
+	if _, err := run.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if known["a"] != (Before{Hash: "5", ETag: `"1"`}) || known["b"] != (Before{}) {
+		t.Errorf("known before: %+v", known)
+	}
+	a := records(t, out)["a"]
+	if !a.Stale || !a.Time.Equal(then) || a.Data == nil || a.Column != NotFetched || a.ETag != `"1"` {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestSettle: what a counter has seen goes into the books.
+func TestSettle(t *testing.T) {
+	_, c := WithTally(t.Context())
+	c.Request(false)
+	c.Request(true)
+	c.Wait(3 * time.Second)
+	l := Ledger{Requests: 1, Refusals: 1, Waited: time.Second}
+	c.Settle(&l)
+	if l.Requests != 3 || l.Refusals != 2 || l.Waited != 4*time.Second {
+		t.Errorf("%+v", l)
+	}
+}
