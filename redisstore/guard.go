@@ -19,7 +19,8 @@ const (
 
 // Guard is a Store that decides whatever becomes of another: Shared while that answers, else each limit by its
 // [Policy]. It stops asking a Store that has failed and finds out by itself when it is back. Set its fields before first use; it is safe for
-// concurrent use and needs no closing: trying Shared again takes a goroutine for as long as one call lasts, when there are decisions to make.
+// concurrent use and needs no closing: trying Shared again takes a goroutine for as long as one call lasts, when there are decisions to make
+// or Stats is asked.
 //
 // What was admitted by Local during a failure is charged to Shared on return, before anybody else asks it, as far as it has not come
 // back by itself. So the return is no burst: what a replica has admitted counts from then on for all. In the second
@@ -35,7 +36,7 @@ type Guard struct {
 	Replicas int
 
 	// Failures is after how many failures in a row Shared is left alone; zero means 3. Until then each decision waits for
-	// its answer.
+	// its answer. What a Refusals or a Leased answers from memory is no sign of life.
 	Failures int
 
 	// Retry is how often a Shared that was left alone is tried again; zero means 1 s. Trying is done aside: no
@@ -52,6 +53,7 @@ type Guard struct {
 	mu       sync.RWMutex // held to read while a decision is made by policy, so that none is made while its charges are handed over
 	down     atomic.Bool
 	failures atomic.Int64
+	answers  atomic.Int64 // of Shared at the last failure: see answersOf
 	journal  journal
 	outage   outage
 	last     outage
@@ -86,7 +88,8 @@ type GuardStats struct {
 	Unsynced int64     // charges made in this process that were too many to hand over on return
 }
 
-// Stats is how decisions were made so far, and whether Shared is asked now.
+// Stats is how decisions were made so far, and whether Shared is asked now. If it is not, Stats has it tried again when that is due,
+// so that a process without traffic that is watched does not report an old outage.
 func (g *Guard) Stats() GuardStats {
 	g.init()
 	s := GuardStats{
@@ -96,6 +99,7 @@ func (g *Guard) Stats() GuardStats {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if s.Down {
+		g.probe()
 		s.Since, s.Err = g.outage.since, g.outage.cause
 	}
 	return s
@@ -143,7 +147,9 @@ func (g *Guard) Apply(ctx context.Context, tx *weir.Tx) error {
 	case err == nil:
 		g.shared.Add(1)
 		if g.failures.Load() != 0 {
-			g.failures.Store(0)
+			if n := answersOf(g.Shared); n < 0 || n != g.answers.Load() {
+				g.failures.Store(0)
+			}
 		}
 		if g.journal.size.Load() > 0 {
 			g.probe() // to hand over what was charged here for want of room there
@@ -162,6 +168,7 @@ func (g *Guard) Apply(ctx context.Context, tx *weir.Tx) error {
 	if most <= 0 {
 		most = defaultFailures
 	}
+	g.answers.Store(answersOf(g.Shared))
 	if g.failures.Add(1) >= most {
 		g.leave(err)
 	}

@@ -99,6 +99,8 @@ type portion struct {
 	until time.Time
 }
 
+func (l *Leased) answers() int64 { return answersOf(l.Store) }
+
 func (l *Leased) lifetime() time.Duration {
 	if l.Lifetime > 0 {
 		return l.Lifetime

@@ -66,6 +66,8 @@ var refusalSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 // Served is how many decisions were made from memory.
 func (r *Refusals) Served() int64 { return r.served.Load() }
 
+func (r *Refusals) answers() int64 { return answersOf(r.Store) }
+
 func (r *Refusals) init() {
 	r.once.Do(func() {
 		n := r.Size

@@ -101,10 +101,11 @@ type Store struct {
 	mu    sync.Mutex
 	lanes map[string]*lane // by hash tag
 
-	calls  atomic.Int64
-	evals  atomic.Int64
-	txs    atomic.Int64
-	failed atomic.Int64
+	calls    atomic.Int64
+	evals    atomic.Int64
+	txs      atomic.Int64
+	failed   atomic.Int64
+	answered atomic.Int64 // decisions
 }
 
 // StoreStats counts what a Store has done. The numbers only grow.
@@ -195,7 +196,22 @@ func (s *Store) apply(ctx context.Context, tx *weir.Tx) error {
 		return a.err
 	}
 	a.read(tx)
+	s.answered.Add(1)
 	return nil
+}
+
+func (s *Store) answers() int64 { return s.answered.Load() }
+
+// answerer counts how often the server has decided. The Stores that can answer without it pass on the count of the one below, so that
+// a Guard sees whether a decision says anything about the server.
+type answerer interface{ answers() int64 }
+
+// answersOf is the count of a Store, or -1 if it has none.
+func answersOf(s weir.Store) int64 {
+	if a, ok := s.(answerer); ok {
+		return a.answers()
+	}
+	return -1
 }
 
 func (s *Store) wait(ctx context.Context, l *lane, a *ask) error {

@@ -1,0 +1,78 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/redisstore"
+)
+
+// TestMemoryIsNoSignOfLife: answers that a Refusals remembers, between those that fail, do not make the Guard go on waiting for a
+// dead server.
+func TestMemoryIsNoSignOfLife(t *testing.T) {
+	s := startRedis(t)
+	refusals := &redisstore.Refusals{Store: &redisstore.Store{Client: s.client(), Timeout: patience}, MaxAge: time.Hour}
+	g := &redisstore.Guard{Shared: refusals, Retry: time.Hour}
+	lim := weir.Limiter{Store: g}
+	ctx := context.Background()
+	hammer := (&weir.Limit{Name: "hammer", Algorithm: weir.FixedWindow, Rate: weir.Rate{Units: 1, Period: 1000 * time.Hour}}).For("k")
+	takeAll(t, &lim, hammer)
+	s.freeze()
+	for i := range 10 {
+		served := refusals.Served()
+		if d, err := lim.Take(ctx, hammer); err != nil || d.Allowed {
+			t.Fatalf("hammer: %+v, %v", d, err)
+		}
+		if refusals.Served() != served+1 {
+			t.Fatalf("round %d: the refusal was not answered from memory", i)
+		}
+		if _, err := lim.Take(ctx, client.For("k")); err != nil {
+			t.Fatal(err)
+		}
+		if g.Stats().Down {
+			if i != 2 {
+				t.Errorf("left alone after %d failures, want 3", i+1)
+			}
+			return
+		}
+	}
+	t.Errorf("10 failures, and the server is still waited for")
+}
+
+// TestAnAnswerIsASignOfLife: failures between which the server has decided are not in a row.
+func TestAnAnswerIsASignOfLife(t *testing.T) {
+	s := startRedis(t)
+	g := &redisstore.Guard{Shared: &redisstore.Refusals{Store: &redisstore.Store{Client: s.client(), Timeout: patience}}, Failures: 5, Retry: time.Hour}
+	lim := weir.Limiter{Store: g}
+	for range 3 {
+		s.freeze()
+		for range 2 {
+			if _, err := lim.Take(t.Context(), client.For("k")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.thaw()
+		shared := g.Stats().Shared
+		within(t, "a decision of the server", nil, func() bool {
+			if g.Stats().Down { // a slow thaw may cost two failures more
+				t.Fatal("left alone after fewer than 5 failures in a row")
+			}
+			lim.Peek(t.Context(), client.For("k"))
+			return g.Stats().Shared > shared
+		})
+	}
+}
+
+// TestWatchedIsTriedAgain: a process without traffic reports the end of an outage, if anybody asks.
+func TestWatchedIsTriedAgain(t *testing.T) {
+	s := newServer(t)
+	guards, limiters := fleet(t, s, 1, nil)
+	takeAll(t, limiters[0], client.For("k"))
+	if !guards[0].Stats().Down {
+		t.Fatal("a server that does not run is asked")
+	}
+	s.start()
+	within(t, "asking Redis, without decisions", nil, up(guards[0]))
+}
