@@ -77,6 +77,7 @@ type Clients struct {
 	Users   Share    `yaml:"users"`   // which part of them signs in
 	Office  *Office  `yaml:"office"`  // people behind one address; nil: none
 	Runaway *Runaway `yaml:"runaway"` // one client that never stops asking; nil: none
+	Returns *Returns `yaml:"returns"` // who comes back after a refusal, in a simulation; nil: nobody
 }
 
 // Office is people who share an address.

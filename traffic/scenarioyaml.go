@@ -253,6 +253,17 @@ func (c *Clients) faults(s *Scenario, classes map[string]bool) (all []Fault) {
 			add("office.share", "none; it takes the share of all requests that come from there, as 5%%")
 		}
 	}
+	if r := c.Returns; r != nil {
+		if r.Share == 0 {
+			add("returns.share", "none; it takes the share of the refused requests that come back, as 70%%")
+		}
+		if r.Times < 0 || r.Times > 100 {
+			add("returns.times", "%d; it takes how often one comes back at most, 1 to 100", r.Times)
+		}
+		if r.Wait < 0 || r.Wait > 0 && r.Wait < time.Second || r.Wait > maxDuration {
+			add("returns.wait", "%v; it takes the longest Retry-After that somebody waits for, 1s to %v", r.Wait, maxDuration)
+		}
+	}
 	if r := c.Runaway; r != nil {
 		switch {
 		case r.Class != "" && !classes[r.Class]:

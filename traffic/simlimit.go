@@ -106,8 +106,8 @@ func newLimitRun(l *weir.Limit, algorithms []weir.Algorithm, now func() time.Tim
 	return r
 }
 
-// add counts one charge, and asks the other algorithms.
-func (r *limitRun) add(ctx context.Context, now time.Time, at weir.Instant, c *weir.Charge, refused bool) error {
+// add counts one charge, and asks the other algorithms, unless it is one of somebody who comes back.
+func (r *limitRun) add(ctx context.Context, now time.Time, at weir.Instant, c *weir.Charge, refused, again bool) error {
 	hash := keyHash(c.Key)
 	r.asked++
 	r.units += c.Cost
@@ -138,6 +138,9 @@ func (r *limitRun) add(ctx context.Context, now time.Time, at weir.Instant, c *w
 			}
 			r.window.At, r.window.Demand = weir.Instant(k.period*window).Time(), k.demand
 		}
+	}
+	if again {
+		return nil
 	}
 	if r.trace != nil {
 		if err := r.trace.add(at, hash, c); err != nil {

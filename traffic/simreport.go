@@ -26,7 +26,8 @@ type Judgement struct {
 	Class    string `json:"class"`
 	OK       bool   `json:"ok"`
 	Requests int64  `json:"requests"`
-	Refused  int64  `json:"refused"`
+	Refused  int64  `json:"refused"` // in the end
+	Later    int64  `json:"later"`   // served when they came back
 	AtMost   Share  `json:"refused_at_most"`
 	Agreed   bool   `json:"agreed"` // the bound is the scenario's
 }
@@ -44,7 +45,11 @@ func (j *Judgement) String() string {
 	if j.Agreed {
 		by = " agreed"
 	}
-	return fmt.Sprintf("%s: %s of %s refused, at most %s%s", verb, Percent(j.Refused, j.Requests), Count(j.Requests), j.AtMost, by)
+	later := ""
+	if j.Later > 0 {
+		later = fmt.Sprintf("; %s were served only when they came back", Percent(j.Later, j.Requests))
+	}
+	return fmt.Sprintf("%s: %s of %s refused, at most %s%s%s", verb, Percent(j.Refused, j.Requests), Count(j.Requests), j.AtMost, by, later)
 }
 
 // Judge adds the verdicts: of the scenario, which may be nil, for each class that it gives a bound, and of failOver, which may be nil, for
@@ -56,7 +61,7 @@ func (r *SimulationReport) Judge(s *Scenario, failOver *Share) {
 			j := Judgement{Policy: p.Policy, Class: class, AtMost: most, Agreed: agreed}
 			for i := range p.Classes {
 				if c := &p.Classes[i]; c.Name == class {
-					j.Requests, j.Refused = c.Requests, c.Refused
+					j.Requests, j.Refused, j.Later = c.Requests, c.Refused, c.Later
 				}
 			}
 			j.OK = j.Requests > 0 && float64(j.Refused) <= float64(most)*float64(j.Requests)*(1+1e-12)
@@ -130,8 +135,11 @@ func (p *Simulated) facts() []Fact {
 		{Value: Count(p.Requests), Label: "requests in " + length(p.From, p.To)},
 		{Value: Percent(p.Refused, p.Requests), Label: refused, Bad: p.Refused > 0},
 	}
-	if p.Refused > 0 {
+	if p.Worst.Refused > 0 {
 		f = append(f, Fact{Value: p.Worst.At.UTC().Format("15:04"), Label: fmt.Sprintf("the worst minute (UTC): %s of %s refused", Count(p.Worst.Refused), Count(p.Worst.Asked))})
+	}
+	if p.Later > 0 {
+		f = append(f, Fact{Value: Percent(p.Later, p.Requests), Label: "were refused at first, and served when they came back"})
 	}
 	for i := range p.Limits {
 		if l := &p.Limits[i]; !l.alone && l.KeysRefused > 0 {
@@ -163,7 +171,10 @@ func (p *Simulated) overview(named bool) Section {
 	}
 	chart := p.all.chart("Served and refused", "requests a second")
 	chart.Text = "The height is what was asked for. What the limits refuse is set off on top."
-	if p.Refused > 0 {
+	if p.Returned > 0 {
+		chart.Text += fmt.Sprintf(" After a refusal %s requests came back, and are in it each time; refused below is who was never served.", Count(p.Returned))
+	}
+	if p.Worst.Refused > 0 {
 		at := p.Worst.At.Sub(p.all.start)
 		chart.Marks = []Mark{{Name: "the worst minute", From: at, To: at + time.Minute}}
 	}
@@ -172,16 +183,23 @@ func (p *Simulated) overview(named bool) Section {
 	slices.SortStableFunc(classes, func(a, b ClassResult) int { return cmp.Compare(b.Requests, a.Requests) })
 	bars := Bars{Title: "By kind of request", Unit: "requests"}
 	table := Table{Head: []string{"kind", "requests", "refused", "share", "worst minute (UTC)", "refused in it"}}
+	if p.Returned > 0 {
+		table.Head = append(table.Head, "served later")
+	}
 	for i, c := range classes {
 		if i < 12 {
 			bars.Items = append(bars.Items, Bar{Name: orEverybody(c.Name, "(no route)"), Total: float64(c.Requests), Refused: float64(c.Refused)})
 		}
 		worst, in := "–", "–"
-		if c.Refused > 0 {
+		if c.Worst.Refused > 0 {
 			worst, in = c.Worst.At.UTC().Format("2 Jan 15:04"), Count(c.Worst.Refused)+" of "+Count(c.Worst.Asked)
 		}
 		if i < 50 {
-			table.Rows = append(table.Rows, []string{orEverybody(c.Name, "(no route)"), Count(c.Requests), Count(c.Refused), Percent(c.Refused, c.Requests), worst, in})
+			row := []string{orEverybody(c.Name, "(no route)"), Count(c.Requests), Count(c.Refused), Percent(c.Refused, c.Requests), worst, in}
+			if p.Returned > 0 {
+				row = append(row, Count(c.Later))
+			}
+			table.Rows = append(table.Rows, row)
 		}
 	}
 	s.Bars, s.Tables = []Bars{bars}, []Table{table}
@@ -380,7 +398,11 @@ func (g *Suggestion) Sentence(l *LimitResult) string {
 	if g.Burst != g.Rate.Units {
 		limit += fmt.Sprintf(" burst %s", Count(g.Burst))
 	}
-	text := fmt.Sprintf("%s is the smallest that refuses at most %s: it would refuse %s of %s requests (%s)", limit, g.Goal, Count(g.Refused), Count(g.Asked), Percent(g.Refused, g.Asked))
+	smallest := "the smallest"
+	if g.Uneven { // costs or priorities differ: see Suggestion
+		smallest = "the smallest found"
+	}
+	text := fmt.Sprintf("%s is %s that refuses at most %s: it would refuse %s of %s requests (%s)", limit, smallest, g.Goal, Count(g.Refused), Count(g.Asked), Percent(g.Refused, g.Asked))
 	if strings.HasSuffix(g.Goal, "clients") {
 		text += fmt.Sprintf(", of %s of %s clients", Count(g.KeysHit), Count(g.Keys))
 	}

@@ -52,6 +52,11 @@ type Simulation struct {
 	// Took is how long the answer takes to requests of which it is not known, for what is given back after it.
 	Took time.Duration
 
+	// Returns, if not nil, says that some of the refused come back, all but the runaway, chosen by Seed. A request is refused then if it
+	// never is served. The other algorithms and Suggest are without them: who comes back is a consequence of these limits.
+	Returns *Returns
+	Seed    uint64
+
 	// Suggest, if not nil, looks for the smallest limits that refuse no more than this.
 	Suggest *Goal
 
@@ -68,6 +73,7 @@ type Simulation struct {
 	classes map[string]*classRun
 	order   []string
 	returns returns
+	again   comebacks
 	result  Simulated
 	all     classRun
 	err     error
@@ -79,7 +85,9 @@ type Simulated struct {
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Requests int64     `json:"requests"`
-	Refused  int64     `json:"refused"`   // by a limit
+	Refused  int64     `json:"refused"`   // by a limit, in the end
+	Returned int64     `json:"returned"`  // how often somebody came back after a refusal
+	Later    int64     `json:"later"`     // of Requests: served when they came back
 	Free     int64     `json:"unlimited"` // no limit was for them
 	Invalid  int64     `json:"invalid"`   // refused for what they are, as a cost that is no number
 	Already  int64     `json:"already_refused"`
@@ -98,7 +106,8 @@ type Simulated struct {
 type ClassResult struct {
 	Name     string `json:"name"`
 	Requests int64  `json:"requests"`
-	Refused  int64  `json:"refused"`
+	Refused  int64  `json:"refused"` // in the end
+	Later    int64  `json:"later"`   // served when they came back
 	Worst    Minute `json:"worst_minute"`
 
 	times timeline
@@ -106,17 +115,16 @@ type ClassResult struct {
 
 // classRun is a class while it is simulated.
 type classRun struct {
-	requests, refused int64
-	worst             worst
-	times             timeline
+	requests, refused, later int64
+	worst                    worst
+	times                    timeline
 }
 
-func (c *classRun) add(at time.Time, refused bool) {
-	c.requests++
+// ask counts one asking, of which a request that comes back has several.
+func (c *classRun) ask(at time.Time, refused bool) {
 	s := c.times.at(at)
 	s.asked++
 	if refused {
-		c.refused++
 		s.refused++
 	}
 	c.worst.add(at, refused)
@@ -124,11 +132,15 @@ func (c *classRun) add(at time.Time, refused bool) {
 
 const maxClasses = 1000 // named apart
 
+// forever is after everything that can be simulated.
+var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // start prepares the first Add.
 func (s *Simulation) start() error {
 	s.byName, s.classes = make(map[string]*limitRun), make(map[string]*classRun)
 	s.memory = &weir.Memory{Now: s.clock}
 	s.limiter.Store = s.memory
+	s.again = newComebacks(s.Returns, s.Seed)
 	algorithms := s.Algorithms
 	if algorithms == nil {
 		algorithms = comparables
@@ -163,21 +175,42 @@ func (s *Simulation) Add(e *Event) error {
 	if e.At.Before(s.now) {
 		return fmt.Errorf("traffic: an event at %v after one at %v", e.At, s.now)
 	}
-	s.err = s.add(context.Background(), e)
+	ctx := context.Background()
+	if s.err = s.comeBack(ctx, e.At); s.err == nil {
+		s.err = s.add(ctx, e, 0)
+	}
 	return s.err
 }
 
-func (s *Simulation) add(ctx context.Context, e *Event) error {
+// comeBack puts those through who come back until an instant.
+func (s *Simulation) comeBack(ctx context.Context, until time.Time) error {
+	for {
+		e, ok := s.again.next(until)
+		if !ok {
+			return nil
+		}
+		if err := s.add(ctx, &e.Event, e.times); err != nil {
+			return err
+		}
+	}
+}
+
+// add puts an event through that has come back some times.
+func (s *Simulation) add(ctx context.Context, e *Event, times int) error {
 	if err := s.giveBack(ctx, e.At); err != nil {
 		return err
 	}
 	s.now, s.at = e.At, weir.InstantOf(e.At)
-	if s.result.Requests++; s.result.Requests == 1 {
-		s.result.From = e.At
-	}
 	s.result.To = e.At
-	if e.Status == 429 {
-		s.result.Already++
+	if times == 0 {
+		if s.result.Requests++; s.result.Requests == 1 {
+			s.result.From = e.At
+		}
+		if e.Status == 429 {
+			s.result.Already++
+		}
+	} else {
+		s.result.Returned++
 	}
 	s.ask = Ask{Charges: s.ask.Charges[:0]}
 	if err := s.Policy.Charge(e, &s.ask); err != nil {
@@ -189,10 +222,13 @@ func (s *Simulation) add(ctx context.Context, e *Event) error {
 		class = s.ask.Class
 	}
 	run := s.class(class)
+	if times == 0 {
+		run.requests++
+	}
 	if len(s.ask.Charges) == 0 {
 		s.result.Free++
-		run.add(e.At, false)
-		s.all.add(e.At, false)
+		run.ask(e.At, false)
+		s.all.ask(e.At, false)
 		return nil
 	}
 	d, err := s.limiter.Take(ctx, s.ask.Charges...)
@@ -202,11 +238,16 @@ func (s *Simulation) add(ctx context.Context, e *Event) error {
 	if s.Decided != nil {
 		s.Decided(e, s.ask.Charges, &d)
 	}
-	if !d.Allowed {
+	switch {
+	case d.Allowed && times > 0:
+		s.result.Later++
+		run.later++
+	case !d.Allowed && (class == RunawayClass || !s.again.add(e, &d, times)):
 		s.result.Refused++
+		run.refused++
 	}
-	run.add(e.At, !d.Allowed)
-	s.all.add(e.At, !d.Allowed)
+	run.ask(e.At, !d.Allowed)
+	s.all.ask(e.At, !d.Allowed)
 	out := d.Outcomes()
 	for i := range out {
 		c := &s.ask.Charges[i]
@@ -214,7 +255,7 @@ func (s *Simulation) add(ctx context.Context, e *Event) error {
 		if l == nil {
 			return fmt.Errorf("traffic: a charge of limit %q, which the policy does not have", c.Limit.Name)
 		}
-		if err := l.add(ctx, s.now, s.at, c, out[i].Refused()); err != nil {
+		if err := l.add(ctx, s.now, s.at, c, out[i].Refused(), times > 0); err != nil {
 			return err
 		}
 	}
@@ -315,13 +356,16 @@ func (s *Simulation) Result(ctx context.Context) (*Simulated, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
+	if s.err = s.comeBack(ctx, forever); s.err != nil { // those who wait still
+		return nil, s.err
+	}
 	r := s.result
 	r.Policy, r.Worst, r.all = s.Policy.Name, s.all.worst.Most, s.all.times
 	r.Overflowed = s.memory.Stats().Overflowed
 	r.Classes = []ClassResult{}
 	for _, name := range s.order {
 		c := s.classes[name]
-		r.Classes = append(r.Classes, ClassResult{Name: name, Requests: c.requests, Refused: c.refused, Worst: c.worst.Most, times: c.times})
+		r.Classes = append(r.Classes, ClassResult{Name: name, Requests: c.requests, Refused: c.refused, Later: c.later, Worst: c.worst.Most, times: c.times})
 	}
 	top, names := s.Top, s.Names
 	if top <= 0 {

@@ -19,6 +19,10 @@ type Goal struct {
 // Suggestion is the smallest limit that keeps to a Goal on the traffic that was seen, if it were the only limit: the least units in the
 // limit's own period, with the burst in the limit's own proportion to them, and then the least burst that still does. It is found by halving the
 // interval in which it lies, each time going through all requests again with the limit in question.
+//
+// That finds the smallest of all where all charges cost the same at the same priority. Otherwise a larger limit can refuse more requests: it
+// has room for one that is dear, and then none for several that are cheap; and twice the headroom, in whole units, grows in steps of two. What is found keeps to the Goal then, and with one unit less would not;
+// a much smaller one may.
 type Suggestion struct {
 	Goal    string    `json:"goal"`
 	Found   bool      `json:"found"` // false: no limit of this kind keeps to it
@@ -29,6 +33,7 @@ type Suggestion struct {
 	Keys    int64     `json:"keys"`         // among those that are counted
 	KeysHit int64     `json:"keys_refused"` // of Keys
 	Below   string    `json:"below"`        // what one unit less would do; empty if there is none
+	Uneven  bool      `json:"uneven"`       // charges differ in cost or priority, or are Low beside headroom
 	Runs    int       `json:"runs"`         // how often the requests were gone through
 }
 
@@ -62,7 +67,8 @@ func (r *limitRun) suggest(ctx context.Context, goal *Goal) (*Suggestion, error)
 		of = int64(len(r.keys.kept))
 	}
 	s.most = int64(math.Floor(float64(goal.Refused)*float64(of) + 1e-9))
-	out := &Suggestion{Goal: goal.String(), Asked: r.trace.n, Keys: int64(len(r.keys.kept))}
+	out := &Suggestion{Goal: goal.String(), Asked: r.trace.n, Keys: int64(len(r.keys.kept)),
+		Uneven: r.trace.uneven || r.limit.Headroom > 0 && r.trace.first.Priority == weir.Low}
 	defer func() { out.Runs = s.runs }()
 
 	fits := func(units, burst int64) (bool, error) { return s.fits(ctx, units, burst) }

@@ -19,6 +19,9 @@ type trace struct {
 	w    *bufio.Writer
 	last weir.Instant
 	n    int64
+
+	first  weir.Charge // its cost and priority
+	uneven bool        // charges differ in these
 }
 
 const traceInMemory = 16 << 20
@@ -38,7 +41,10 @@ func (t *trace) add(at weir.Instant, key uint64, c *weir.Charge) error {
 	b = binary.AppendUvarint(b, uint64(c.Cost))
 	b = append(b, byte(c.Priority+1))
 	t.last = at
-	t.n++
+	if t.n++; t.n == 1 {
+		t.first = weir.Charge{Cost: c.Cost, Priority: c.Priority}
+	}
+	t.uneven = t.uneven || c.Cost != t.first.Cost || c.Priority != t.first.Priority
 	if t.w == nil {
 		if t.buf = append(t.buf, b...); len(t.buf) < traceInMemory {
 			return nil

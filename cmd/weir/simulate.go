@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,8 @@ would have been refused, whose and when; what the keys ask for; and how each lim
 
 Logs may be in the common or combined format, JSON of nginx or Caddy, or any format string of nginx; compressed with gzip; several; - is
 standard input. They are read as a stream, so that their size does not matter. Lines that cannot be read are counted and shown.
+
+Refused requests of a scenario come back once Retry-After has passed, as far as its clients.returns says so.
 
 Several -c are compared. Several --limit are one policy: a request has to pass all of them, as with weir serve.
 
@@ -105,6 +108,11 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 	simulations, configs, err := s.simulations(goal)
 	if err != nil {
 		return err
+	}
+	if scenario != nil {
+		for _, sim := range simulations {
+			sim.Returns, sim.Seed = scenario.Clients.Returns, scenario.Seed
+		}
 	}
 	page, err := s.createPage() // before reading for an hour
 	if err != nil {
@@ -171,7 +179,7 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 		}
 	}
 	report.Judge(scenario, failOver)
-	report.Notes = s.notes(report, scenario, said.notes(configs, scenario != nil))
+	report.Notes = s.notes(report, scenario, configs, said.notes(configs, scenario != nil))
 	if page != nil {
 		if err := s.writePage(page, report, scenario); err != nil {
 			return failed(fmt.Errorf("simulate: %w", err))
@@ -368,7 +376,7 @@ func readScenario(ctx context.Context, s *traffic.Scenario, f func(*traffic.Even
 }
 
 // notes are the small print; said is that of what keys are made of.
-func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenario, said []string) []string {
+func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenario, configs []*gateway.Config, said []string) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if l := r.Log; l != nil {
@@ -418,7 +426,20 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 			}
 		}
 	}
-	add("Each refused request is refused once: clients that come back after Retry-After are not foreseen, and queues of routes are not waited in.")
+	switch {
+	case scenario == nil:
+		add("Each refused request is refused once: clients that come back after Retry-After are not foreseen.")
+	case scenario.Clients.Returns == nil:
+		add("Each refused request is refused once: that clients come back after Retry-After is said by clients.returns of the scenario, and it says nothing.")
+	default:
+		add("%s of the refused, all but the runaway, come back once Retry-After has passed, and are counted as refused if they are never served. Other algorithms and suggested limits are without them.", scenario.Clients.Returns.Share)
+	}
+	for _, cfg := range configs {
+		if slices.ContainsFunc(cfg.Routes, func(r *gateway.Route) bool { return r.Queue != nil }) {
+			add("Queues of routes are not waited in: with weir serve some of the refused would be served late.")
+			break
+		}
+	}
 	return notes
 }
 

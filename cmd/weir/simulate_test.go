@@ -244,7 +244,8 @@ func TestSimulateBlackFriday(t *testing.T) {
 		t.Fatalf("code %d: %s%s", code, out, errs)
 	}
 	const agreed = "greed by M. Sato (marketing) and K. Berger (shop platform) on 2026-10-01"
-	if !strings.Contains(out, agreed) || !strings.Contains(out, "yes  orders survive: 0 % of ") {
+	if !strings.Contains(out, agreed) || !strings.Contains(out, "yes  orders survive: 0 % of ") ||
+		!strings.Contains(out, "  after a refusal somebody came back ") || !strings.Contains(out, "note: 70% of the refused, all but the runaway, come back") {
 		t.Errorf("got\n%s", out)
 	}
 	html, err := os.ReadFile(page)
@@ -262,7 +263,7 @@ func TestSimulateBlackFriday(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, _ = weirCommand(t, "", append(args, "-c", flat)...)
-	if code != exitFailure || !strings.Contains(out, "NO   orders do not survive") {
+	if code != exitFailure || !strings.Contains(out, "NO   orders do not survive") || !strings.Contains(out, "were served only when they came back") {
 		t.Errorf("without headroom: code %d\n%s", code, out)
 	}
 }
@@ -309,6 +310,21 @@ routes: [{pattern: /, limits: [{limit: work, key: global, cost_from: "header:X-C
 			if strings.Contains(out, not) {
 				t.Errorf("%s: %q in\n%s", tt.name, not, out)
 			}
+		}
+	}
+}
+
+// What is not simulated is said.
+func TestSimulateSaysWhatIsNotForeseen(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	for _, queue := range []string{"", ", queue: {wait: 1s}"} {
+		text := "upstreams: {a: {url: http://127.0.0.1:1}}\nlimits: [{name: client, rate: 2/m}]\nroutes: [{pattern: /, limits: [{limit: client}]" + queue + "}]\n"
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, out, _ := weirCommand(t, accessLog(), "simulate", "-c", config, "--no-compare", "-")
+		if !strings.Contains(out, "note: Each refused request is refused once: clients that come back") || strings.Contains(out, "note: Queues of routes are not waited in") != (queue != "") {
+			t.Errorf("queue %q:\n%s", queue, out)
 		}
 	}
 }

@@ -27,10 +27,15 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 		}
 		fmt.Fprintf(&b, "%s: %s requests, %s to %s\n", p.Policy, traffic.Count(p.Requests), instant(p.From), instant(p.To))
 		fmt.Fprintf(&b, "  refused %s (%s)", traffic.Count(p.Refused), traffic.Percent(p.Refused, p.Requests))
-		if p.Refused > 0 {
+		if p.Worst.Refused > 0 {
 			fmt.Fprintf(&b, ", most in the minute of %s: %s of %s", instant(p.Worst.At), traffic.Count(p.Worst.Refused), traffic.Count(p.Worst.Asked))
 		}
-		b.WriteString("\n\n")
+		b.WriteByte('\n')
+		if p.Returned > 0 {
+			fmt.Fprintf(&b, "  after a refusal somebody came back %s times; %s requests (%s) were served then\n",
+				traffic.Count(p.Returned), traffic.Count(p.Later), traffic.Percent(p.Later, p.Requests))
+		}
+		b.WriteByte('\n')
 		rows := [][]string{{"  kind", "requests", "refused", "share", "worst minute"}}
 		const most = 20
 		for i, c := range p.Classes {
@@ -39,7 +44,7 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 				break
 			}
 			worst := ""
-			if c.Refused > 0 {
+			if c.Worst.Refused > 0 {
 				worst = fmt.Sprintf("%s of %s at %s", traffic.Count(c.Worst.Refused), traffic.Count(c.Worst.Asked), c.Worst.At.UTC().Format("2 Jan 15:04"))
 			}
 			rows = append(rows, []string{"  " + c.Name, traffic.Count(c.Requests), traffic.Count(c.Refused), traffic.Percent(c.Refused, c.Requests), worst})
