@@ -288,9 +288,17 @@ func Disagreement(r *Record, e *Entry) string {
 const foldFrom = 10
 
 // Fold makes one change of many that are the same but for their CVE: an edit of the whole database is one event, not a
-// thousand. Changes of KEV are never folded.
+// thousand. Changes of KEV are never folded. The id of the CVE itself, as it stands in the links of CISA's catalogue, makes no
+// difference; in the one change it reads {id}.
 func Fold(changes []Change) []Change {
+	same := func(c Change) Change {
+		for _, s := range []*string{&c.What, &c.Old, &c.New, &c.Text} {
+			*s = strings.ReplaceAll(*s, c.CVE, "{id}")
+		}
+		return c
+	}
 	key := func(c Change) string {
+		c = same(c)
 		return strings.Join([]string{string(c.Kind), c.What, c.Old, c.New, c.Text}, "\x00")
 	}
 	groups := make(map[string][]int)
@@ -306,6 +314,7 @@ func Fold(changes []Change) []Change {
 		case c.Kind.KEV() || len(g) < foldFrom:
 			out = append(out, c)
 		case g[0] == i:
+			c = same(c)
 			for _, j := range g[1:] {
 				c.Also = append(c.Also, changes[j].CVE)
 			}

@@ -102,6 +102,10 @@ func TestAnotherShape(t *testing.T) {
 			t.Errorf("%s: %d values counted, %+v", change[1], r.Drift, r)
 		}
 	}
+	// What was read of a list until it broke is not taken for all of it.
+	if r := parse(t, strings.Replace(madeUp, `"tags":["Exploit","Patch"]`, `"tags":7`, 1)); len(r.References) != 0 || r.Drift != 1 {
+		t.Errorf("a part of the references: %+v", r.References)
+	}
 	for _, text := range []string{`[]`, `{}`, `{"id":7}`, `{"id":"CVE-1"}`, `{"id":"CVE-2026-900001"`, `null`, ``} {
 		if r, err := ParseRecord([]byte(text)); err == nil {
 			t.Errorf("%s is read as %+v", text, r)
@@ -270,6 +274,23 @@ func TestFold(t *testing.T) {
 			t.Errorf("id %s of %+v is not its own, or not the same twice", folded[i].ID, folded[i])
 		}
 		ids[folded[i].ID] = true
+	}
+}
+
+// TestFoldsLinksWithTheID: in October 2025 every CVE of the catalogue got a link to its place there.
+func TestFoldsLinksWithTheID(t *testing.T) {
+	var changes []Change
+	for i := range foldFrom {
+		id := fmt.Sprintf("CVE-2026-%d", 900001+i)
+		now := &Record{ID: id, References: []Reference{{URL: "https://www.cisa.gov/known-exploited-vulnerabilities-catalog?field_cve=" + id, Tags: []string{"Vendor Advisory"}}}}
+		changes = append(changes, DiffRecords(&Record{ID: id}, now)...)
+	}
+	if folded := Fold(changes[1:]); len(folded) != foldFrom-1 {
+		t.Errorf("%d are folded into %d", foldFrom-1, len(folded))
+	}
+	folded := Fold(changes)
+	if len(folded) != 1 || len(folded[0].Also) != foldFrom-1 || !strings.Contains(folded[0].Text, "field_cve={id}") || strings.Contains(folded[0].New, "CVE-2026") {
+		t.Errorf("%d are folded into %d: %+v", foldFrom, len(folded), folded[0])
 	}
 }
 

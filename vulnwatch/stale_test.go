@@ -147,6 +147,24 @@ func TestVerdictForReaders(t *testing.T) {
 	}
 }
 
+// TestMarkIsOneRule: whatever a server says, the mark is one text in two rules of CSS.
+func TestMarkIsOneRule(t *testing.T) {
+	dir := t.TempDir()
+	evil := "\"; } body { display: none } /* \\ \n </style><script>alert(1)</script> \u202e é"
+	if err := writeStatus(dir, &Report{Started: checkTime, Verdict: evil}, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	css := tree(t, dir)["status.css"]
+	for mark, n := range map[string]int{"{": 2, "}": 2, "\"": 2, "<": 0, "*": 0, "\u202e": 0, "\n": 2} {
+		if got := strings.Count(css, mark); got != n {
+			t.Errorf("%d times %q, want %d:\n%s", got, mark, n, css)
+		}
+	}
+	if strings.Contains(css, "0001") {
+		t.Errorf("a date that is none: %s", css)
+	}
+}
+
 // TestFullDisk is in place of one: a page that cannot be written ends the writing, and one error says so.
 func TestFullDisk(t *testing.T) {
 	b := newBench(t, 10)
