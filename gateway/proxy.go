@@ -301,6 +301,11 @@ func (x *exchange) failed(req *http.Request, err error) {
 		x.unavailable(open.retryAfter, "the upstream is not asked at the moment")
 		return
 	case x.r.Context().Err() != nil:
+		if bodyStopped(x.r) {
+			x.Header()["Connection"] = []string{"close"}
+			writeProblem(x, http.StatusRequestTimeout, "the body of the request stopped")
+			return
+		}
 		x.g.log.Debug("client left", "route", x.route.name)
 		x.abandon()
 		return

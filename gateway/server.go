@@ -225,7 +225,7 @@ func open(address string, h http.Handler, log *slog.Logger) (*server, error) {
 		name:     address,
 		listener: listener,
 		Server: http.Server{
-			Handler:           h,
+			Handler:           cutOffSlow(h, bodyPause),
 			ReadHeaderTimeout: readHeaderTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
