@@ -356,3 +356,25 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("nothing of the runaway in %+v", facts)
 	}
 }
+
+// Of several policies each figure says whose it is.
+func TestPageOfSeveralPolicies(t *testing.T) {
+	r := &SimulationReport{}
+	for i, name := range []string{"strict", "loose"} {
+		r.Results = append(r.Results, &Simulated{Policy: name, Requests: 10, Refused: int64(5 - 4*i), Limits: []LimitResult{{Name: "client", Rate: minute20.Rate, Burst: 20}}})
+	}
+	page := r.Page("", "", "")
+	var facts, titles []string
+	for _, f := range page.Facts {
+		facts = append(facts, f.Value+" "+f.Label)
+	}
+	for _, s := range page.Sections {
+		titles = append(titles, s.Title)
+	}
+	if want := []string{"10 requests in 0s", "50.0 % would be refused under strict", "10.0 % would be refused under loose"}; !slices.Equal(facts, want) {
+		t.Errorf("facts %q, want %q", facts, want)
+	}
+	if want := []string{"Policy strict: all requests over time", "Limit client=20/m under strict", "Policy loose: all requests over time", "Limit client=20/m under loose"}; !slices.Equal(titles, want) {
+		t.Errorf("sections %q, want %q", titles, want)
+	}
+}

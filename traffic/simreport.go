@@ -106,12 +106,20 @@ func (r *SimulationReport) Page(title, lead, made string) *Report {
 		page.Verdicts = append(page.Verdicts, Verdict{Subject: subject, OK: j.OK, Text: j.String()})
 	}
 	for i, p := range r.Results {
+		several := len(r.Results) > 1
 		if i == 0 {
 			page.Facts = p.facts()
 		}
-		page.Sections = append(page.Sections, p.overview(len(r.Results) > 1))
+		if several { // whose figures these are has to be said
+			page.Facts = append(page.Facts[:i+1], Fact{Value: Percent(p.Refused, p.Requests), Label: "would be refused under " + p.Policy, Bad: p.Refused > 0})
+		}
+		page.Sections = append(page.Sections, p.overview(several))
 		for i := range p.Limits {
-			page.Sections = append(page.Sections, p.Limits[i].section())
+			section := p.Limits[i].section()
+			if several {
+				section.Title += " under " + p.Policy
+			}
+			page.Sections = append(page.Sections, section)
 		}
 	}
 	return page
