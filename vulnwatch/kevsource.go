@@ -63,7 +63,7 @@ func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswe
 			}
 			return a, nil
 		}
-		tried = append(tried, fmt.Sprintf("%s: %v", publicURL(source), err))
+		tried = append(tried, fmt.Sprintf("%s: %s", publicURL(source), verdictText(err)))
 		if failed == nil {
 			failed = fmt.Errorf("%s: %w", publicURL(source), err)
 		} else {

@@ -193,7 +193,7 @@ func (d *watchDemo) summary(w io.Writer, days []watchedDay) error {
 	last := days[len(days)-1].edition
 	fmt.Fprintf(w, "\nThe history, %d lines:\n", len(last.History))
 	for _, c := range last.History {
-		fmt.Fprintf(w, "  %s  %-16s  %s\n", c.Time.Local().Format("15:04:05"), c.CVE, printable(c.Text))
+		fmt.Fprintf(w, "  %s  %-16s  %s\n", c.Time.Local().Format("15:04:05"), c.CVE, shownText(c.Text))
 		if n := len(c.Also); n > 0 {
 			fmt.Fprintf(w, "  %27s and %d more CVEs\n", "", n)
 		}

@@ -319,7 +319,7 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 			fmt.Fprintf(w, "… and %d more\n", len(e.New)-shown)
 			break
 		}
-		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, printable(c.Text))
+		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, shownText(c.Text))
 	}
 	switch {
 	case err == nil && e.First:
@@ -329,6 +329,15 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 	default:
 		fmt.Fprintln(w, "verdict: no:", printable(rep.Verdict))
 	}
+}
+
+// shownText is what upstream says, for one line on a terminal.
+func shownText(s string) string {
+	const most = 300
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + "…"
+	}
+	return printable(s)
 }
 
 // tellLost names what was not fetched, all that ended alike in one line.
@@ -356,7 +365,7 @@ func tellLost(w io.Writer, lost []vulnwatch.Lost) {
 		if n := len(ids[e]) - named; n > 0 {
 			some += fmt.Sprintf(" and %d more", n)
 		}
-		fmt.Fprintf(w, "not fetched: %s: %s (%s)\n", some, printable(e.detail), e.reason)
+		fmt.Fprintf(w, "not fetched: %s: %s (%s)\n", some, shownText(e.detail), e.reason)
 	}
 }
 

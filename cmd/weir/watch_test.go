@@ -220,12 +220,12 @@ func TestWatchSharesOfNothing(t *testing.T) {
 // TestWatchTellsPlainly: what upstream says cannot write to a terminal what it likes.
 func TestWatchTellsPlainly(t *testing.T) {
 	const evil = "\x1b]0;pwned\x07\nverdict: ok\u202e"
-	e := &vulnwatch.Edition{New: []vulnwatch.Change{{CVE: "CVE-2026-0001", Text: evil}}}
+	e := &vulnwatch.Edition{New: []vulnwatch.Change{{CVE: "CVE-2026-0001", Text: evil + strings.Repeat("x", 1<<20)}}}
 	e.Report.Verdict, e.Report.KEV.Tried = evil, []string{evil}
 	e.Report.Lost = []vulnwatch.Lost{{ID: "CVE-2026-0001", Reason: batch.Server, Detail: evil}}
 	var out strings.Builder
 	tellWatch(&out, e, vulnwatch.ErrIncomplete)
-	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || strings.Contains(s, "\nverdict: ok") || strings.Count(s, "pwned") != 4 {
+	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || strings.Contains(s, "\nverdict: ok") || strings.Count(s, "pwned") != 4 || len(s) > 5000 {
 		t.Errorf("%q", s)
 	}
 }
