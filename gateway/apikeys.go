@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/words"
 )
 
 const (
@@ -148,7 +150,7 @@ func APIKeyLine(user, key string) (string, error) {
 		return "", fmt.Errorf("gateway: %s", why)
 	}
 	if strings.ContainsFunc(user, unicode.IsSpace) || user[0] == '#' {
-		return "", fmt.Errorf("gateway: user %s; a name in an API key file has no blanks and does not begin with #", quoted(user))
+		return "", fmt.Errorf("gateway: user %s; a name in an API key file has no blanks and does not begin with #", words.Quoted(user))
 	}
 	switch {
 	case len(key) < MinAPIKey:

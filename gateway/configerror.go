@@ -3,8 +3,9 @@ package gateway
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // ConfigError is everything that is wrong with a configuration, sorted by place; its text is one line a Problem.
@@ -42,32 +43,11 @@ func (e *ConfigError) Unwrap() []error {
 
 // Error is one line: file:line:column: field: text.
 func (p *Problem) Error() string {
-	return place(p.File, p.Line, p.Column, p.Field) + p.Text
+	return strictyaml.Where(p.File, strictyaml.Place{Line: p.Line, Column: p.Column}, p.Field) + p.Text
 }
 
 // Unwrap is the cause, or nil.
 func (p *Problem) Unwrap() error { return p.Err }
-
-// place is what a line begins with: where something is.
-func place(file string, line, column int, field string) string {
-	var b strings.Builder
-	if file != "" {
-		b.WriteString(file)
-		b.WriteByte(':')
-		if line > 0 {
-			b.WriteString(strconv.Itoa(line) + ":")
-			if column > 0 {
-				b.WriteString(strconv.Itoa(column) + ":")
-			}
-		}
-		b.WriteByte(' ')
-	}
-	if field != "" {
-		b.WriteString(field)
-		b.WriteString(": ")
-	}
-	return b.String()
-}
 
 // problems collects what is wrong.
 type problems []Problem

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 const (
@@ -260,7 +263,7 @@ func (k *checker) apiKeys(c *APIKeys, id *Identifier) {
 	if c.Header != "" {
 		id.keyHeader = http.CanonicalHeaderKey(c.Header)
 		if !isToken(c.Header) || slices.Contains(neverArrives, id.keyHeader) {
-			k.add(field+".header", "%s cannot carry a key; it takes the name of a header, as X-API-Key", quoted(c.Header))
+			k.add(field+".header", "%s cannot carry a key; it takes the name of a header, as X-API-Key", words.Quoted(c.Header))
 		}
 	}
 	if c.File == "" {
@@ -276,7 +279,7 @@ func (k *checker) apiKeys(c *APIKeys, id *Identifier) {
 	if len(ps) > most {
 		more := len(ps) - most
 		ps = ps[:most]
-		k.add(field+".file", "%d faults in %s, of which the first %d are shown", more+most, quoted(c.File), most)
+		k.add(field+".file", "%d faults in %s, of which the first %d are shown", more+most, words.Quoted(c.File), most)
 	}
 	k.ps = append(k.ps, ps...)
 	id.keys = keys
@@ -293,7 +296,7 @@ func (k *checker) jwt(c *JWT, id *Identifier) {
 	ok := true
 	for i, alg := range c.Algorithms {
 		if _, known := jwtAlgorithms[alg]; !known {
-			k.add(item(field+".algorithms", i), "%s is none of %s", quoted(alg), strings.Join(sortedKeys(jwtAlgorithms), ", "))
+			k.add(strictyaml.Item(field+".algorithms", i), "%s is none of %s", words.Quoted(alg), strings.Join(sortedKeys(jwtAlgorithms), ", "))
 			ok = false
 		}
 	}
@@ -325,7 +328,7 @@ func (k *checker) jwt(c *JWT, id *Identifier) {
 		keys = []*jwtKey{key}
 	}
 	if err != nil {
-		k.addErr(field+file, err, "%s: %v", quoted(from), err)
+		k.addErr(field+file, err, "%s: %v", words.Quoted(from), err)
 		return
 	}
 	id.tokens = newTokens(c, keys)
@@ -340,7 +343,7 @@ func (k *checker) trustHeader(c *TrustHeader, id *Identifier) {
 		k.add(field+".name", "no name; it takes the header that the trusted proxies write, as X-User")
 	case !isToken(c.Name), slices.Contains(neverArrives, id.header), slices.Contains(reserved, id.header),
 		strings.EqualFold(c.Name, k.c.Clients.Header):
-		k.add(field+".name", "%s cannot carry a user; it takes a header of its own, as X-User", quoted(c.Name))
+		k.add(field+".name", "%s cannot carry a user; it takes a header of its own, as X-User", words.Quoted(c.Name))
 	case len(k.c.Clients.TrustedProxies) == 0 && !k.anyBroken("clients"):
 		k.add(field, "believed only from trusted proxies, and clients.trusted_proxies names none")
 	}

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/weir-go/weir/internal/words"
 )
 
 const aliceKey = "a key of alice that nobody guesses" // testdata/keys.txt has its hash
@@ -396,7 +398,7 @@ func TestJWKS(t *testing.T) {
 		{"no key among 0 that verifies RS256 and ES256", []map[string]any{}},
 	} {
 		_, err := with([]string{"RS256", "ES256"}, tt.keys...)
-		if want := fmt.Sprintf("identity.jwt.jwks_file: %s: %s", quoted(path), tt.want); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("identity.jwt.jwks_file: %s: %s", words.Quoted(path), tt.want); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+
+	"github.com/weir-go/weir/internal/words"
 )
 
 // A key belongs to algorithms by its kind, and is never offered to another: the text of a public key can then not be
@@ -119,7 +121,7 @@ func parsePublicKey(data []byte) (*jwtKey, error) {
 			key = cert.PublicKey
 		}
 	default:
-		return nil, fmt.Errorf("a PEM block of type %s; it takes PUBLIC KEY", quoted(block.Type))
+		return nil, fmt.Errorf("a PEM block of type %s; it takes PUBLIC KEY", words.Quoted(block.Type))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not understood as a %s: %w", block.Type, err)
@@ -183,7 +185,7 @@ func parseJWKS(data []byte, algorithms []string) ([]*jwtKey, error) {
 		j := &set.Keys[i]
 		k, err := j.verifier()
 		if err != nil {
-			return nil, fmt.Errorf("keys[%d] (kid %s): %w", i, quoted(j.Kid), err)
+			return nil, fmt.Errorf("keys[%d] (kid %s): %w", i, words.Quoted(j.Kid), err)
 		}
 		if k == nil || !k.serves(algorithms) {
 			continue
@@ -192,13 +194,13 @@ func parseJWKS(data []byte, algorithms []string) ([]*jwtKey, error) {
 			return nil, fmt.Errorf("keys[%d]: a kid of %d bytes; it takes up to %d", i, len(j.Kid), maxUser)
 		}
 		if seen[j.Kid] {
-			return nil, fmt.Errorf("keys[%d]: a second key with kid %s", i, quoted(j.Kid))
+			return nil, fmt.Errorf("keys[%d]: a second key with kid %s", i, words.Quoted(j.Kid))
 		}
 		seen[j.Kid] = true
 		keys = append(keys, k)
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("no key among %d that verifies %s", len(set.Keys), list(algorithms))
+		return nil, fmt.Errorf("no key among %d that verifies %s", len(set.Keys), words.List(algorithms))
 	}
 	if len(keys) > 1 && seen[""] {
 		return nil, errors.New("several keys, and one of them without a kid; each takes one, so that a token can say which it is signed with")

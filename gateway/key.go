@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/textproto"
 	"strings"
+
+	"github.com/weir-go/weir/internal/words"
 )
 
 // KeyKind is one thing that the units of a limit can belong to.
@@ -36,21 +38,21 @@ func ParseKey(text string) ([]KeyPart, error) {
 		part := KeyPart{Kind: KeyKind(s)}
 		if name, ok := strings.CutPrefix(s, "header:"); ok {
 			if !isToken(name) {
-				return nil, fmt.Errorf("%s: %s is no header name; %s", quoted(text), quoted(name), keyForm)
+				return nil, fmt.Errorf("%s: %s is no header name; %s", words.Quoted(text), words.Quoted(name), keyForm)
 			}
 			part = KeyPart{Kind: KeyHeader, Header: textproto.CanonicalMIMEHeaderKey(name)}
 		}
 		switch part.Kind {
 		case KeyClient, KeyUser, KeyIP, KeyRoute, KeyGlobal, KeyHeader:
 		default:
-			return nil, fmt.Errorf("%s: %s is no key; %s", quoted(text), quoted(s), keyForm)
+			return nil, fmt.Errorf("%s: %s is no key; %s", words.Quoted(text), words.Quoted(s), keyForm)
 		}
 		for _, p := range parts {
 			if p == part {
-				return nil, fmt.Errorf("%s: %s twice; %s", quoted(text), s, keyForm)
+				return nil, fmt.Errorf("%s: %s twice; %s", words.Quoted(text), s, keyForm)
 			}
 			if p.Kind == KeyGlobal || part.Kind == KeyGlobal {
-				return nil, fmt.Errorf("%s: global is everybody together, and goes with nothing else; %s", quoted(text), keyForm)
+				return nil, fmt.Errorf("%s: global is everybody together, and goes with nothing else; %s", words.Quoted(text), keyForm)
 			}
 		}
 		parts = append(parts, part)
@@ -65,7 +67,7 @@ func parseCostFrom(text string) (header string, err error) {
 	}
 	name, ok := strings.CutPrefix(text, "header:")
 	if !ok || !isToken(name) {
-		return "", fmt.Errorf("%s; the form is header:NAME", quoted(text))
+		return "", fmt.Errorf("%s; the form is header:NAME", words.Quoted(text))
 	}
 	return textproto.CanonicalMIMEHeaderKey(name), nil
 }

@@ -8,6 +8,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // Severity says how bad a Finding is.
@@ -31,7 +34,7 @@ type Finding struct {
 
 // String is one line: file:line:column: severity: field: fault; fix.
 func (f Finding) String() string {
-	return place(f.File, f.Line, f.Column, "") + string(f.Severity) + ": " + f.Field + ": " + f.Fault + "; " + f.Fix
+	return strictyaml.Where(f.File, strictyaml.Place{Line: f.Line, Column: f.Column}, "") + string(f.Severity) + ": " + f.Field + ": " + f.Fault + "; " + f.Fix
 }
 
 // Lint looks at a configuration that Validate has nothing against, and finds what is probably a mistake, sorted by place. A
@@ -56,10 +59,10 @@ type linter struct {
 }
 
 func (l *linter) add(severity Severity, field, fix, fault string, args ...any) {
-	f := Finding{Severity: severity, Field: field, Fix: fix, Fault: oneLine(fmt.Sprintf(fault, args...))}
+	f := Finding{Severity: severity, Field: field, Fix: fix, Fault: words.OneLine(fmt.Sprintf(fault, args...))}
 	if src := l.c.src; src != nil {
-		at := src.find(field)
-		f.File, f.Line, f.Column = src.file, at.line, at.column
+		at := src.Place(field)
+		f.File, f.Line, f.Column = src.file, at.Line, at.Column
 	}
 	l.found = append(l.found, f)
 }
@@ -86,11 +89,11 @@ func (l *linter) trust() {
 		switch least := map[bool]int{true: 8, false: 16}[p.Addr().Is4()]; {
 		case p.Bits() == 0:
 			everybody = true
-			l.odd(item(field, i), "name the proxies, unless nobody else can connect",
+			l.odd(strictyaml.Item(field, i), "name the proxies, unless nobody else can connect",
 				"trusts everybody, so that each client chooses its own address and its limits with it")
 		case p.Bits() < least:
-			l.bad(item(field, i), "name the proxies' own networks",
-				"%s trusts 2^%d addresses, most of which are strangers", quoted(text), p.Addr().BitLen()-p.Bits())
+			l.bad(strictyaml.Item(field, i), "name the proxies' own networks",
+				"%s trusts 2^%d addresses, most of which are strangers", words.Quoted(text), p.Addr().BitLen()-p.Bits())
 		}
 	}
 	if c.TrustEverybody && !everybody {
@@ -113,7 +116,7 @@ func (l *linter) trust() {
 func (l *linter) listenOnUnix(trusted bool) {
 	for i := range l.c.Listen {
 		if strings.HasPrefix(l.c.Listen[i].Address, "unix:") && !trusted {
-			l.odd(item("listen", i)+".address", "where a proxy connects to it, add unix to clients.trusted_proxies",
+			l.odd(strictyaml.Item("listen", i)+".address", "where a proxy connects to it, add unix to clients.trusted_proxies",
 				"peers on a unix socket have no address, so that they share the limits of one client")
 		}
 	}
@@ -139,7 +142,7 @@ func (l *linter) upstreams() {
 		used[l.c.upstreamOf(r)] = true
 	}
 	for _, name := range sortedKeys(l.c.Upstreams) {
-		u, field := l.c.Upstreams[name], child("upstreams", name)
+		u, field := l.c.Upstreams[name], strictyaml.Child("upstreams", name)
 		if !used[name] {
 			l.odd(field, "name it in a route, or take it out", "no route goes to it")
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // charged is a charge on a route, or by default, and where it stands.
@@ -38,7 +40,7 @@ func (l *linter) charged(field string, charges []Charge) []charged {
 		c := &charges[i]
 		key, _ := ParseKey(c.Key)
 		if limit := l.c.Limit(c.Limit); limit != nil {
-			all = append(all, charged{Charge: c, field: item(field, i), limit: limit, key: key})
+			all = append(all, charged{Charge: c, field: strictyaml.Item(field, i), limit: limit, key: key})
 		}
 	}
 	return all
@@ -48,7 +50,7 @@ func (l *linter) charged(field string, charges []Charge) []charged {
 func (l *linter) every() []charged {
 	all := l.charged("defaults", l.c.Defaults)
 	for i, r := range l.c.Routes {
-		all = append(all, l.charged(item("routes", i)+".limits", r.Limits)...)
+		all = append(all, l.charged(strictyaml.Item("routes", i)+".limits", r.Limits)...)
 	}
 	return all
 }
@@ -56,7 +58,7 @@ func (l *linter) every() []charged {
 // on is every charge on a route, the defaults first.
 func (l *linter) on(i int) []charged {
 	r := l.c.Routes[i]
-	own := l.charged(item("routes", i)+".limits", r.Limits)
+	own := l.charged(strictyaml.Item("routes", i)+".limits", r.Limits)
 	if r.Exempt {
 		return own
 	}
@@ -69,7 +71,7 @@ const slowKeys = 200
 func (l *linter) limits() {
 	every := l.every()
 	for i, limit := range l.c.Limits {
-		field := item("limits", i)
+		field := strictyaml.Item("limits", i)
 		var uses []charged
 		for _, c := range every {
 			if c.limit == &limit.Limit {
@@ -77,7 +79,7 @@ func (l *linter) limits() {
 			}
 		}
 		if len(uses) == 0 {
-			l.odd(field, "name it in a route or in defaults, or take it out", "no route uses limit %s", quoted(limit.Name))
+			l.odd(field, "name it in a route or in defaults, or take it out", "no route uses limit %s", words.Quoted(limit.Name))
 			continue
 		}
 		ranked := slices.ContainsFunc(uses, func(c charged) bool { return c.Priority != weir.Normal })
@@ -133,7 +135,7 @@ func remembered(l *weir.Limit) time.Duration {
 // charge looks at a charge by itself.
 func (l *linter) charge(c *charged) {
 	if c.Priority != weir.Normal && c.limit.Headroom == 0 {
-		l.odd(c.field+".priority", fmt.Sprintf("give limit %s a headroom, the units that normal charges leave untouched", quoted(c.limit.Name)),
+		l.odd(c.field+".priority", fmt.Sprintf("give limit %s a headroom, the units that normal charges leave untouched", words.Quoted(c.limit.Name)),
 			"priority %v means nothing on a limit without headroom", c.Priority)
 	}
 	if c.Shadow && c.limit.Shadow {
@@ -141,7 +143,7 @@ func (l *linter) charge(c *charged) {
 	}
 	if !c.enforced() && c.units() > spendable(c.limit, c.Priority) {
 		l.bad(c.field+".cost", "give the limit a larger burst or rate before it is enforced",
-			"%d units, where limit %s has at most %d at once: it would refuse everything", c.units(), quoted(c.limit.Name), spendable(c.limit, c.Priority))
+			"%d units, where limit %s has at most %d at once: it would refuse everything", c.units(), words.Quoted(c.limit.Name), spendable(c.limit, c.Priority))
 	}
 	proxies, unix, _ := l.c.Clients.trusted()
 	if c.CostFrom != "" && len(proxies) == 0 && !unix {
@@ -181,7 +183,7 @@ func (l *linter) routes() {
 		register(mux, r.Pattern)
 	}
 	for i, r := range l.c.Routes {
-		field, charges := item("routes", i), l.on(i)
+		field, charges := strictyaml.Item("routes", i), l.on(i)
 		l.pattern(field, mux, r)
 		l.open(field, r, charges)
 		l.chosen(field, charges)
@@ -205,14 +207,14 @@ func (l *linter) pattern(field string, mux *http.ServeMux, r *Route) {
 	case method == http.MethodConnect:
 		l.bad(at, fix, "a reverse proxy gets no CONNECT requests")
 	case hasPort:
-		l.bad(at, "write "+name, "hosts are matched without their port, so that %s matches nothing", quoted(host))
+		l.bad(at, "write "+name, "hosts are matched without their port, so that %s matches nothing", words.Quoted(host))
 	case strings.HasSuffix(host, "."):
 		l.bad(at, "take the dot out", "hosts are matched without the dot at the end")
 	case strings.ContainsAny(path, "?#"):
 		l.bad(at, "end the pattern before it", "a path ends before ? and #, so that this part matches nothing")
 	default:
 		if got := matched(mux, method, host, path); got != matchable(r.Pattern) {
-			l.bad(at, fix, "no request reaches it; %s takes them", quoted(got))
+			l.bad(at, fix, "no request reaches it; %s takes them", words.Quoted(got))
 		}
 	}
 }
@@ -277,7 +279,7 @@ func (l *linter) chosen(field string, charges []charged) {
 			severity, unless = SeverityWarning, ", unless a trusted proxy overwrites the header"
 		}
 		l.add(severity, c.field+".key", "add a limit by client, ip or global",
-			"an outsider chooses the key %s and gets a fresh burst with each value%s; no other limit of %s stands in the way", quoted(c.Key), unless, field)
+			"an outsider chooses the key %s and gets a fresh burst with each value%s; no other limit of %s stands in the way", words.Quoted(c.Key), unless, field)
 	}
 }
 
@@ -292,9 +294,9 @@ func (l *linter) sums(field string, charges []charged) {
 			}
 		}
 		if n > 1 && first == i && c.enforced() && total > least {
-			l.bad(field, "charge it once, or give the limit more units", "%d charges of together %d units on limit %s, which has at most %d at once", n, total, quoted(c.limit.Name), least)
+			l.bad(field, "charge it once, or give the limit more units", "%d charges of together %d units on limit %s, which has at most %d at once", n, total, words.Quoted(c.limit.Name), least)
 		} else if n > 1 && first == i {
-			l.odd(field, "charge it once, with the sum as its cost", "%d charges on limit %s with one key, in defaults and here", n, quoted(c.limit.Name))
+			l.odd(field, "charge it once, with the sum as its cost", "%d charges on limit %s with one key, in defaults and here", n, words.Quoted(c.limit.Name))
 		}
 	}
 }
@@ -332,7 +334,7 @@ func (l *linter) twin(mux *http.ServeMux, r *Route, charges []charged) string {
 		pattern := matched(mux, other, host, path)
 		for i, o := range l.c.Routes {
 			if matchable(o.Pattern) == pattern && !slices.ContainsFunc(l.on(i), func(c charged) bool { return c.enforced() }) {
-				return fmt.Sprintf("%s on the same path goes to %s (%s), which has no limit", other, item("routes", i), quoted(o.Pattern))
+				return fmt.Sprintf("%s on the same path goes to %s (%s), which has no limit", other, strictyaml.Item("routes", i), words.Quoted(o.Pattern))
 			}
 		}
 	}

@@ -7,10 +7,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // maxConfig is the size of the largest configuration that is read, in bytes.
 const maxConfig = 1 << 20
+
+var kind = strictyaml.Kind{Name: "a configuration", Least: "upstreams and routes"}
+
+// source is the file of a Config: its name, and where in it the values are.
+type source struct {
+	file string
+	*strictyaml.Document
+}
 
 // Load reads and checks the configuration in a file. Everything that is wrong comes back at once, as a [*ConfigError].
 // Relative file names in it are taken from the file's directory. Nothing in it is expanded: $ is a dollar sign.
@@ -28,10 +39,13 @@ func Parse(name string, data []byte) (*Config, error) {
 		return nil, &ConfigError{Problems: []Problem{{File: name, Line: 1, Column: 1, Text: fmt.Sprintf("over %d bytes", maxConfig)}}}
 	}
 	c := new(Config)
-	src, broken, ps := decode(name, data, c)
-	c.src = src
+	c.src = &source{name, strictyaml.Decode(data, c, kind)}
 	c.resolve(filepath.Dir(name))
-	ps = append(ps, c.check(broken)...)
+	var ps problems
+	for _, f := range c.src.Faults {
+		ps = append(ps, Problem{File: name, Line: f.Line, Column: f.Column, Field: f.Field, Text: f.Text, Err: f.Err})
+	}
+	ps = append(ps, c.check()...)
 	if err := ps.err(); err != nil {
 		return nil, err
 	}
@@ -67,7 +81,7 @@ type named struct {
 func (c *Config) files() []named {
 	files := []named{{&c.Admin.TokenFile, "admin.token_file"}}
 	for i := range c.Listen {
-		l, field := &c.Listen[i], item("listen", i)
+		l, field := &c.Listen[i], strictyaml.Item("listen", i)
 		files = append(files, named{&l.Cert, field + ".cert"}, named{&l.Key, field + ".key"})
 	}
 	if k := c.Identity.APIKeys; k != nil {
@@ -87,7 +101,7 @@ func readFile(path string, most int64) ([]byte, error) {
 		return nil, unreadable(path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s cannot be read: not an ordinary file", quoted(path))
+		return nil, fmt.Errorf("%s cannot be read: not an ordinary file", words.Quoted(path))
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,7 +113,7 @@ func readFile(path string, most int64) ([]byte, error) {
 		return nil, unreadable(path, err)
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("%s cannot be read: over %d bytes", quoted(path), most)
+		return nil, fmt.Errorf("%s cannot be read: over %d bytes", words.Quoted(path), most)
 	}
 	return data, nil
 }
@@ -110,5 +124,5 @@ func unreadable(path string, err error) error {
 	if errors.As(err, &cause) {
 		err = cause.Err
 	}
-	return fmt.Errorf("%s cannot be read: %w", quoted(path), err)
+	return fmt.Errorf("%s cannot be read: %w", words.Quoted(path), err)
 }

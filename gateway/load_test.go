@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -418,9 +419,11 @@ func allFields(t reflect.Type, seen map[reflect.Type]bool) (names []string) {
 		return nil
 	}
 	seen[t] = true
-	names = fieldNames(t)
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() {
+			if !f.Anonymous {
+				names = append(names, cmp.Or(f.Tag.Get("yaml"), strings.ToLower(f.Name)))
+			}
 			names = append(names, allFields(f.Type, seen)...)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // quickUpstream is the name of the upstream of a Quick configuration.
@@ -32,7 +33,7 @@ func Quick(upstream string, limits []string, listen string) (*Config, error) {
 		case err != nil:
 			ps = append(ps, Problem{Field: "--limit", Text: err.Error(), Err: err})
 		case c.Limit(l.Name) != nil:
-			ps = append(ps, Problem{Field: "--limit", Text: fmt.Sprintf("%s: a second limit called %s", quoted(text), quoted(l.Name))})
+			ps = append(ps, Problem{Field: "--limit", Text: fmt.Sprintf("%s: a second limit called %s", words.Quoted(text), words.Quoted(l.Name))})
 		default:
 			c.Limits = append(c.Limits, &Limit{Limit: *l})
 			route.Limits = append(route.Limits, Charge{Limit: l.Name, Key: key})
@@ -40,7 +41,7 @@ func Quick(upstream string, limits []string, listen string) (*Config, error) {
 	}
 	c.Routes = []*Route{route}
 	if len(ps) == 0 {
-		ps = c.check(nil)
+		ps = c.check()
 	}
 	if err := ps.err(); err != nil {
 		return nil, err
@@ -57,32 +58,32 @@ const limitForm = "the form is name=rate [burst=N] [algorithm=A] [headroom=N] [k
 // Without a key, a limit called global has the key global, and any other the key client.
 func ParseLimit(text string) (l *weir.Limit, key string, err error) {
 	fail := func(format string, args ...any) (*weir.Limit, string, error) {
-		return nil, "", fmt.Errorf("%s: %s; %s", quoted(text), fmt.Sprintf(format, args...), limitForm)
+		return nil, "", fmt.Errorf("%s: %s; %s", words.Quoted(text), fmt.Sprintf(format, args...), limitForm)
 	}
-	words := strings.Fields(text)
-	if len(words) == 0 {
+	fields := strings.Fields(text)
+	if len(fields) == 0 {
 		return fail("no limit")
 	}
-	name, rate, ok := strings.Cut(words[0], "=")
+	name, rate, ok := strings.Cut(fields[0], "=")
 	if !ok {
-		return fail("%s is not name=rate", quoted(words[0]))
+		return fail("%s is not name=rate", words.Quoted(fields[0]))
 	}
 	l = &weir.Limit{Name: name}
 	if err := l.Rate.UnmarshalText([]byte(rate)); err != nil {
-		return nil, "", fmt.Errorf("%s: %s", quoted(text), trimSubject(err, "rate"))
+		return nil, "", fmt.Errorf("%s: %s", words.Quoted(text), words.Fact(err, "rate"))
 	}
 	given := map[string]bool{}
-	for _, word := range words[1:] {
+	for _, word := range fields[1:] {
 		option, value, hasValue := strings.Cut(word, "=")
 		if given[option] {
-			return fail("%s twice", quoted(option))
+			return fail("%s twice", words.Quoted(option))
 		}
 		given[option] = true
 		switch option {
 		case "burst", "headroom":
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil || n < 0 || strconv.FormatInt(n, 10) != value {
-				return fail("%s is no whole number", quoted(word))
+				return fail("%s is no whole number", words.Quoted(word))
 			}
 			if option == "burst" {
 				l.Burst = n
@@ -91,20 +92,20 @@ func ParseLimit(text string) (l *weir.Limit, key string, err error) {
 			}
 		case "algorithm":
 			if err := l.Algorithm.UnmarshalText([]byte(value)); err != nil || value == "" {
-				return fail("%s is none of token-bucket, gcra, leaky-bucket, fixed-window, sliding-window, sliding-log, concurrency", quoted(value))
+				return fail("%s is none of token-bucket, gcra, leaky-bucket, fixed-window, sliding-window, sliding-log, concurrency", words.Quoted(value))
 			}
 		case "key":
 			if _, err := ParseKey(value); err != nil || value == "" {
-				return fail("key %s; %s", quoted(value), keyForm)
+				return fail("key %s; %s", words.Quoted(value), keyForm)
 			}
 			key = value
 		case "shadow":
 			if hasValue {
-				return fail("%s takes no value", quoted(option))
+				return fail("%s takes no value", words.Quoted(option))
 			}
 			l.Shadow = true
 		default:
-			return fail("%s is no option", quoted(option))
+			return fail("%s is no option", words.Quoted(option))
 		}
 	}
 	if key == "" {

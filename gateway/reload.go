@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // Reload puts cfg in force, whole or not at all. Requests under way end under the configuration they began with. What
@@ -60,7 +62,7 @@ func (g *Gateway) reload(cfg *Config, old *site) (*site, error) {
 	}
 	for i, l := range cfg.Limits {
 		if was := old.confs[l.Name]; was != nil && was.Tag != l.Tag {
-			return nil, needsRestart(item("limits", i) + ".tag") // its keys would be others
+			return nil, needsRestart(strictyaml.Item("limits", i) + ".tag") // its keys would be others
 		}
 	}
 	if cfg.Tracing != old.config.Tracing {

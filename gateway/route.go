@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // site is a Config made ready to run: whatever a request needs is found here and shared by all. It does not change; a
@@ -101,7 +102,7 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		}
 		pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
 		if err != nil {
-			return nil, fault(item("listen", i), err)
+			return nil, fault(strictyaml.Item("listen", i), err)
 		}
 		s.certs[l.Address] = &pair
 	}
@@ -131,13 +132,13 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		}
 		up, err := newUpstream(name, conf, g.metrics.latency.WithLabelValues(name), g.breakerChanged)
 		if err != nil {
-			return nil, fault(child("upstreams", name)+".url", err)
+			return nil, fault(strictyaml.Child("upstreams", name)+".url", err)
 		}
 		s.upstreams[name] = up
 	}
 	s.unmatched = newRoute(g, noRoute, g.charges(s, noRoute, cfg.Defaults))
 	for i, conf := range cfg.Routes {
-		if err := g.addRoute(s, item("routes", i), conf, old); err != nil {
+		if err := g.addRoute(s, strictyaml.Item("routes", i), conf, old); err != nil {
 			return nil, err
 		}
 	}

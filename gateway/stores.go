@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/words"
 	"github.com/weir-go/weir/redisstore"
 )
 
@@ -65,13 +66,13 @@ func (r *Redis) secret() ([]byte, error) {
 	if secret := []byte(strings.TrimSpace(string(b))); len(secret) >= least {
 		return secret, nil
 	}
-	return nil, fmt.Errorf("%s has less than %d bytes", quoted(r.SecretFile), least)
+	return nil, fmt.Errorf("%s has less than %d bytes", words.Quoted(r.SecretFile), least)
 }
 
 func (k *checker) limitStore(field string, l *Limit) {
 	switch {
 	case l.Store != "" && l.Store != storeMemory && l.Store != storeRedis && l.Store != storeLeased:
-		k.add(field+".store", "%s is none of memory, redis, leased", quoted(l.Store))
+		k.add(field+".store", "%s is none of memory, redis, leased", words.Quoted(l.Store))
 	case (l.Store == storeRedis || l.Store == storeLeased) && !k.c.shared():
 		k.add(field+".store", "%s, and the configuration has no Redis; give one as store: redis://host:6379", l.Store)
 	case l.Store == storeLeased && (l.Algorithm == weir.LeakyBucket || l.Algorithm == weir.Concurrency || l.Headroom > 0):
@@ -81,7 +82,7 @@ func (k *checker) limitStore(field string, l *Limit) {
 	case l.Tag != "" && k.c.storeOf(l) == storeMemory:
 		k.add(field+".tag", "the limit is counted in memory, which has no slots")
 	case strings.ContainsAny(l.Tag, "{}"):
-		k.add(field+".tag", "%s has braces; it is written without", quoted(l.Tag))
+		k.add(field+".tag", "%s has braces; it is written without", words.Quoted(l.Tag))
 	}
 }
 
@@ -102,7 +103,7 @@ func (k *checker) splitRoute(field string, charges []Charge) {
 		}
 	}
 	if len(logs) > 1 {
-		k.add(field, "%s counts in memory and %s in redis, and both remember each request; count them in one place", quoted(logs[storeMemory]), quoted(logs[storeRedis]))
+		k.add(field, "%s counts in memory and %s in redis, and both remember each request; count them in one place", words.Quoted(logs[storeMemory]), words.Quoted(logs[storeRedis]))
 	}
 }
 

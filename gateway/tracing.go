@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // tracing makes spans of requests, and of what upstreams are asked, by OpenTelemetry. A Gateway without it has none of its wrappers.
@@ -123,7 +124,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !e.failed:
-		e.log.Warn("traces are not taken", "err", oneLine(err.Error()))
+		e.log.Warn("traces are not taken", "err", words.OneLine(err.Error()))
 	case err == nil && e.failed:
 		e.log.Info("traces are taken again")
 	}

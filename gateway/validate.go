@@ -14,15 +14,17 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // Validate says everything that is wrong with c at once, as a [*ConfigError], or nil. It reads the files that c names. Load and Parse have
 // called it; a Config built in Go has not been checked before.
-func (c *Config) Validate() error { return c.check(nil).err() }
+func (c *Config) Validate() error { return c.check().err() }
 
-// check is Validate. Of broken fields, which could not be read, it says nothing more.
-func (c *Config) check(broken map[string]bool) problems {
-	k := &checker{c: c, broken: broken}
+// check is Validate. Of fields that could not be read it says nothing more.
+func (c *Config) check() problems {
+	k := &checker{c: c}
 	if !k.isBroken("") {
 		k.listeners()
 		k.admin()
@@ -39,9 +41,8 @@ func (c *Config) check(broken map[string]bool) problems {
 
 // checker collects what is wrong with a Config.
 type checker struct {
-	c      *Config
-	broken map[string]bool
-	ps     problems
+	c  *Config
+	ps problems
 }
 
 // add notes a fault, unless the field could not be read in the first place.
@@ -53,44 +54,28 @@ func (k *checker) addErr(field string, cause error, format string, args ...any) 
 	if k.isBroken(field) {
 		return
 	}
-	p := Problem{Field: field, Text: oneLine(fmt.Sprintf(format, args...)), Err: cause}
+	p := Problem{Field: field, Text: words.OneLine(fmt.Sprintf(format, args...)), Err: cause}
 	if src := k.c.src; src != nil {
-		at := src.find(field)
-		p.File, p.Line, p.Column = src.file, at.line, at.column
+		at := src.Place(field)
+		p.File, p.Line, p.Column = src.file, at.Line, at.Column
 	}
 	k.ps = append(k.ps, p)
 }
 
 // isBroken reports whether a field, or one around it, could not be read.
-func (k *checker) isBroken(field string) bool {
-	for ; ; field = parent(field) {
-		if k.broken[field] {
-			return true
-		}
-		if field == "" {
-			return false
-		}
-	}
-}
+func (k *checker) isBroken(field string) bool { return k.c.src != nil && k.c.src.Broken(field) }
 
 // anyBroken reports whether anything in a field could not be read, so that it may lack names.
-func (k *checker) anyBroken(field string) bool {
-	for b := range k.broken {
-		if b == field || strings.HasPrefix(b, field+".") || strings.HasPrefix(b, field+"[") {
-			return true
-		}
-	}
-	return false
-}
+func (k *checker) anyBroken(field string) bool { return k.c.src != nil && k.c.src.AnyBroken(field) }
 
 func (k *checker) listeners() {
 	seen := map[string]string{}
 	for i := range k.c.Listen {
-		l, field := &k.c.Listen[i], item("listen", i)
+		l, field := &k.c.Listen[i], strictyaml.Item("listen", i)
 		if why := badAddress(l.Address); why != "" {
 			k.add(field+".address", "%s", why)
 		} else if first, twice := seen[l.Address]; twice && !strings.HasSuffix(l.Address, ":0") {
-			k.add(field+".address", "%s is the address of %s too", quoted(l.Address), first)
+			k.add(field+".address", "%s is the address of %s too", words.Quoted(l.Address), first)
 		} else {
 			seen[l.Address] = field
 		}
@@ -107,7 +92,7 @@ func (k *checker) listeners() {
 		}
 	}
 	if a := k.c.Admin.Address; a != "" && seen[a] != "" && !strings.HasSuffix(a, ":0") {
-		k.add("admin.address", "%s is the address of %s too", quoted(a), seen[a])
+		k.add("admin.address", "%s is the address of %s too", words.Quoted(a), seen[a])
 	}
 }
 
@@ -134,9 +119,9 @@ func badAddress(address string) string {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		switch {
 		case path == "":
-			return fmt.Sprintf("%s: no path; %s", quoted(address), form)
+			return fmt.Sprintf("%s: no path; %s", words.Quoted(address), form)
 		case len(path) > 103:
-			return fmt.Sprintf("%s: a path of %d bytes; a socket's takes up to 103", quoted(address), len(path))
+			return fmt.Sprintf("%s: a path of %d bytes; a socket's takes up to 103", words.Quoted(address), len(path))
 		}
 		return ""
 	}
@@ -146,15 +131,15 @@ func badAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		if _, err := strconv.ParseUint(address, 10, 16); err == nil {
-			return fmt.Sprintf("%s: no colon; for a port on every interface write :%s", quoted(address), address)
+			return fmt.Sprintf("%s: no colon; for a port on every interface write :%s", words.Quoted(address), address)
 		}
-		return fmt.Sprintf("%s: no address; %s", quoted(address), form)
+		return fmt.Sprintf("%s: no address; %s", words.Quoted(address), form)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Sprintf("%s: the port is no number from 0 to 65535; %s", quoted(address), form)
+		return fmt.Sprintf("%s: the port is no number from 0 to 65535; %s", words.Quoted(address), form)
 	}
 	if strings.ContainsAny(host, " /@?#\"") {
-		return fmt.Sprintf("%s: no host; %s", quoted(address), form)
+		return fmt.Sprintf("%s: no host; %s", words.Quoted(address), form)
 	}
 	return ""
 }
@@ -185,10 +170,10 @@ func (a *Admin) Token() (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if len(token) < minToken {
-		return "", fmt.Errorf("%s has a token of %d bytes; it takes %d or more, as from: openssl rand -hex 32", quoted(a.TokenFile), len(token), minToken)
+		return "", fmt.Errorf("%s has a token of %d bytes; it takes %d or more, as from: openssl rand -hex 32", words.Quoted(a.TokenFile), len(token), minToken)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s has more than one token of printable ASCII", quoted(a.TokenFile))
+		return "", fmt.Errorf("%s has more than one token of printable ASCII", words.Quoted(a.TokenFile))
 	}
 	return token, nil
 }
@@ -200,18 +185,18 @@ func (k *checker) clients() {
 			continue
 		}
 		prefix, err := parsePrefix(text)
-		field := item("clients.trusted_proxies", i)
+		field := strictyaml.Item("clients.trusted_proxies", i)
 		switch {
 		case err != nil:
 			k.add(field, "%v", err)
 		case prefix.Bits() == 0 && !c.TrustEverybody:
-			k.add(field, "%s trusts everybody to say who they are; name the proxies, or set i_know_that_everybody_is_trusted: true", quoted(text))
+			k.add(field, "%s trusts everybody to say who they are; name the proxies, or set i_know_that_everybody_is_trusted: true", words.Quoted(text))
 		}
 	}
 	if c.Header != "" && !isToken(c.Header) {
-		k.add("clients.header", "%s is no header name", quoted(c.Header))
+		k.add("clients.header", "%s is no header name", words.Quoted(c.Header))
 	} else if slices.Contains(neverArrives, http.CanonicalHeaderKey(c.Header)) {
-		k.add("clients.header", "%s is no header that says who a client is", quoted(c.Header))
+		k.add("clients.header", "%s is no header that says who a client is", words.Quoted(c.Header))
 	}
 	if c.IPv6Prefix < 0 || c.IPv6Prefix > 128 {
 		k.add("clients.ipv6_prefix", "%d; it takes the bits of an address, 1 to 128, or 0 for 64", c.IPv6Prefix)
@@ -251,10 +236,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if err != nil {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("%s is no prefix; %s", quoted(text), form)
+			return netip.Prefix{}, fmt.Errorf("%s is no prefix; %s", words.Quoted(text), form)
 		}
 		if a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%s has a zone, which no client shows; %s", quoted(text), form)
+			return netip.Prefix{}, fmt.Errorf("%s has a zone, which no client shows; %s", words.Quoted(text), form)
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
 	}
@@ -263,10 +248,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		if p.Bits() >= 96 {
 			v4 = fmt.Sprintf("; write %v", netip.PrefixFrom(a.Unmap(), p.Bits()-96).Masked())
 		}
-		return netip.Prefix{}, fmt.Errorf("%s is IPv4 written as IPv6, which matches nothing%s", quoted(text), v4)
+		return netip.Prefix{}, fmt.Errorf("%s is IPv4 written as IPv6, which matches nothing%s", words.Quoted(text), v4)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%s has bits beyond the prefix; write %v, or %v for the one address", quoted(text), p.Masked(), p.Addr())
+		return netip.Prefix{}, fmt.Errorf("%s has bits beyond the prefix; write %v, or %v for the one address", words.Quoted(text), p.Masked(), p.Addr())
 	}
 	return p, nil
 }
@@ -276,7 +261,7 @@ func (k *checker) upstreams() {
 		k.add("upstreams", "none; give one, as main: {url: http://127.0.0.1:9000}")
 	}
 	for _, name := range sortedKeys(k.c.Upstreams) {
-		u, field := k.c.Upstreams[name], child("upstreams", name)
+		u, field := k.c.Upstreams[name], strictyaml.Child("upstreams", name)
 		if why := badName(name); why != "" {
 			k.add(field, "%s", why)
 		}
@@ -330,7 +315,7 @@ func badURL(text string) string {
 		if errors.As(err, &inner) {
 			err = inner.Err
 		}
-		return fmt.Sprintf("%s: %v; %s", quoted(text), err, form)
+		return fmt.Sprintf("%s: %v; %s", words.Quoted(text), err, form)
 	}
 	why := ""
 	switch {
@@ -350,13 +335,13 @@ func badURL(text string) string {
 	if why == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s: %s; %s", quoted(text), why, form)
+	return fmt.Sprintf("%s: %s; %s", words.Quoted(text), why, form)
 }
 
 func (k *checker) limits() {
 	first := map[string]string{}
 	for i, l := range k.c.Limits {
-		field := item("limits", i)
+		field := strictyaml.Item("limits", i)
 		if l == nil {
 			k.add(field, "nothing in it; it takes at least name and rate")
 			continue
@@ -367,7 +352,7 @@ func (k *checker) limits() {
 			continue
 		}
 		if other, twice := first[l.Name]; twice {
-			k.add(field+".name", "%s is the name of %s too", quoted(l.Name), other)
+			k.add(field+".name", "%s is the name of %s too", words.Quoted(l.Name), other)
 		} else {
 			first[l.Name] = field
 		}
@@ -385,7 +370,7 @@ func (k *checker) limit(field string, l *weir.Limit) {
 		return
 	}
 	if _, err := l.Algorithm.MarshalText(); err != nil {
-		k.add(field+".algorithm", "%s", trimSubject(err, field+".algorithm"))
+		k.add(field+".algorithm", "%s", words.Fact(err, field+".algorithm"))
 		return
 	}
 	noBurst := try.Validate()
@@ -410,7 +395,7 @@ var headerForms = []string{"draft", "draft-07", "draft-06", "legacy", "none"}
 
 func (k *checker) rest() {
 	if h := k.c.Headers; h != "" && !slices.Contains(headerForms, h) {
-		k.add("headers", "%s is none of %s", quoted(h), strings.Join(headerForms, ", "))
+		k.add("headers", "%s is none of %s", words.Quoted(h), strings.Join(headerForms, ", "))
 	}
 	k.positive("shutdown", k.c.Shutdown)
 	k.count("max_cells", k.c.MaxCells)

@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/words"
 )
 
 // charges checks the charges of a route, or the defaults.
 func (k *checker) charges(field string, charges []Charge) {
 	for i := range charges {
-		c, at := &charges[i], item(field, i)
+		c, at := &charges[i], strictyaml.Item(field, i)
 		limit := k.named(at, c)
 		if _, err := ParseKey(c.Key); err != nil {
 			k.add(at+".key", "%v", err)
@@ -29,7 +31,7 @@ func (k *checker) charges(field string, charges []Charge) {
 		}
 		for j, status := range c.Only {
 			if status != http.StatusSwitchingProtocols && (status < 200 || status > 599) {
-				k.add(item(at+".only", j), "%d is no status of an answer; it takes 101, or 200 to 599", status)
+				k.add(strictyaml.Item(at+".only", j), "%d is no status of an answer; it takes 101, or 200 to 599", status)
 			}
 		}
 	}
@@ -38,26 +40,26 @@ func (k *checker) charges(field string, charges []Charge) {
 // named is the limit that a charge names, or nil.
 func (k *checker) named(at string, c *Charge) *weir.Limit {
 	if c.Limit == "" {
-		k.add(at+".limit", "no name; it takes one of %s", list(k.c.limitNames()))
+		k.add(at+".limit", "no name; it takes one of %s", words.List(k.c.limitNames()))
 		return nil
 	}
 	if l := k.c.Limit(c.Limit); l != nil {
 		return l
 	}
 	if !k.anyBroken("limits") {
-		k.add(at+".limit", "no limit is called %s; %s", quoted(c.Limit), known(c.Limit, k.c.limitNames()))
+		k.add(at+".limit", "no limit is called %s; %s", words.Quoted(c.Limit), known(c.Limit, k.c.limitNames()))
 	}
 	return nil
 }
 
 func known(written string, names []string) string {
-	if near := nearest(written, names); near != "" {
+	if near := words.Nearest(written, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	if len(names) == 0 {
 		return "there are none"
 	}
-	return "there are " + list(names)
+	return "there are " + words.List(names)
 }
 
 // cost refuses what no wait could ever admit.
@@ -76,7 +78,7 @@ func (k *checker) cost(at string, c *Charge, l *weir.Limit) {
 			what = "a rate"
 		}
 		k.add(at+".cost", "%d units, where limit %s has at most %d at once for priority %v, so that nothing would ever pass; give the limit %s of %d or more",
-			c.units(), quoted(l.Name), spendable(l, c.Priority), c.Priority, what, c.units()+l.Capacity()-spendable(l, c.Priority))
+			c.units(), words.Quoted(l.Name), spendable(l, c.Priority), c.Priority, what, c.units()+l.Capacity()-spendable(l, c.Priority))
 	}
 }
 
@@ -120,7 +122,7 @@ func (k *checker) routes() {
 	mux := http.NewServeMux()
 	var registered []int
 	for i, r := range k.c.Routes {
-		field := item("routes", i)
+		field := strictyaml.Item("routes", i)
 		if r == nil {
 			k.add(field, "nothing in it; it takes at least pattern")
 			continue
@@ -149,10 +151,10 @@ func (k *checker) routeUpstream(field string, r *Route) {
 	}
 	if r.Upstream == "" {
 		if len(names) > 1 {
-			k.add(field+".upstream", "no name, where there is more than one upstream; it takes one of %s", list(names))
+			k.add(field+".upstream", "no name, where there is more than one upstream; it takes one of %s", words.List(names))
 		}
 	} else if _, ok := k.c.Upstreams[r.Upstream]; !ok {
-		k.add(field+".upstream", "no upstream is called %s; %s", quoted(r.Upstream), known(r.Upstream, names))
+		k.add(field+".upstream", "no upstream is called %s; %s", words.Quoted(r.Upstream), known(r.Upstream, names))
 	}
 }
 
@@ -178,7 +180,7 @@ func (k *checker) conflict(pattern, why string, registered []int) string {
 		return why
 	}
 	if text, ok := strings.CutPrefix(why, "parsing "+strconv.Quote(matchable(pattern))+": "); ok {
-		return fmt.Sprintf(`%s: %s; the form is that of Go's net/http, as "/", "GET /orders/{id}" or "example.com/"`, quoted(pattern), text)
+		return fmt.Sprintf(`%s: %s; the form is that of Go's net/http, as "/", "GET /orders/{id}" or "example.com/"`, words.Quoted(pattern), text)
 	}
 	for _, i := range registered {
 		mux := http.NewServeMux()
@@ -189,14 +191,14 @@ func (k *checker) conflict(pattern, why string, registered []int) string {
 			continue
 		}
 		if matchable(other) == matchable(pattern) {
-			return fmt.Sprintf("%s is the pattern of %s too", quoted(pattern), item("routes", i))
+			return fmt.Sprintf("%s is the pattern of %s too", words.Quoted(pattern), strictyaml.Item("routes", i))
 		}
 		_, detail, _ := strings.Cut(text, "\n")
 		detail, more, _ := strings.Cut(detail, ".\n")
 		if strings.Contains(more, "neither is more specific") {
 			detail += ", and neither is more specific"
 		}
-		return fmt.Sprintf("%s conflicts with %s of %s: %s", quoted(pattern), quoted(other), item("routes", i), strings.TrimSuffix(oneLine(detail), "."))
+		return fmt.Sprintf("%s conflicts with %s of %s: %s", words.Quoted(pattern), words.Quoted(other), strictyaml.Item("routes", i), strings.TrimSuffix(words.OneLine(detail), "."))
 	}
-	return fmt.Sprintf("%s: %s", quoted(pattern), oneLine(why))
+	return fmt.Sprintf("%s: %s", words.Quoted(pattern), words.OneLine(why))
 }

@@ -150,7 +150,7 @@ func TestReturnsInAScenario(t *testing.T) {
 		"{share: 0%}":             "s.yaml:7:20: clients.returns.share: none; it takes the share of the refused requests that come back, as 70%",
 		"{share: 1, times: -1}":   "clients.returns.times: -1; it takes how often",
 		"{share: 1, wait: 10ms}":  "clients.returns.wait: 10ms; it takes the longest Retry-After",
-		"{share: 1, patience: 1}": "clients.returns.patience: unknown field; it takes share, times, wait",
+		"{share: 1, patience: 1}": "clients.returns.patience: unknown field; it takes share, times and wait",
 	} {
 		if _, err := ParseScenario("s.yaml", []byte(text+returns)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", returns, err, want)

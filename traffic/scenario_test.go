@@ -179,12 +179,17 @@ func TestScenarioFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, old, new, want string }{
-		{"unknown field", "duration: 1h", "durations: 1h", `s.yaml:2:1: durations: unknown field; it takes name,`},
-		{"twice", "duration: 1h", "duration: 1h\nduration: 1h", `s.yaml:3:1: mapping key "duration" already defined`},
-		{"alias", "name: x", "name: &a x", "s.yaml:1:7: name: anchors, aliases and tags"},
-		{"nothing", "name: x", "name:", "name: nothing; give it"},
+		{"unknown field", "duration: 1h", "durations: 1h", `s.yaml:2:1: durations: unknown field; did you mean duration?`},
+		{"twice", "duration: 1h", "duration: 1h\nduration: 1h", `s.yaml:3:1: duration: given twice, first on line 2`},
+		{"alias", "name: x", "name: *a", "s.yaml:1:7: name: *a stands for nothing"},
+		{"tag", "name: x", "name: !!str x", "s.yaml:1:7: name: a tag"},
+		{"nothing", "name: x", "name:", "s.yaml:1:1: name: no name"},
+		{"no rate", "{normal: 10/s}", "{normal: }", "s.yaml:3:8: load.normal: nothing; give it a value"},
+		{"no office", "name: x", "name: x\nclients: {office: }", "s.yaml:2:11: clients.office: nothing in it; write {}"},
 		{"no duration", "duration: 1h", "seed: 1", "s.yaml:1:1: duration: 0s; it takes more than 0"},
-		{"bad duration", "duration: 1h", "duration: 1x", "s.yaml:2:11: duration: 1x; it takes a number and a unit"},
+		{"bad duration", "duration: 1h", "duration: 1x", `s.yaml:2:11: duration: "1x": no duration; the form is a number and a unit`},
+		{"bad time", "name: x", "name: x\nstart: noon", `s.yaml:2:8: start: the text "noon"; it takes a time, as 2026-11-27T08:00:00Z`},
+		{"bad seed", "name: x", "name: x\nseed: -1", `s.yaml:2:7: seed: -1; it takes a whole number, 0 or more`},
 		{"bad rate", "10/s", "10 a second", `s.yaml:3:16: load.normal: rate "10 a second": no slash`},
 		{"bad share", "100%", "120%", `s.yaml:5:38: classes[0].share: "120%" is no share`},
 		{"sum", "100%", "90%", "s.yaml:5:3: classes: the shares add up to 90%; it takes 100%"},
@@ -201,7 +206,7 @@ func TestScenarioFaults(t *testing.T) {
 		{"date", "name: x", "name: x\nagreed: {on: May 5}", `agreed.on: "May 5" is no date`},
 		{"zipf", "name: x", "name: x\nclients: {zipf: -1}", "s.yaml:2:17: clients.zipf: -1; it takes 0 to 10"},
 		{"runaway", "name: x", "name: x\nclients: {runaway: {class: b, rate: 1/s}}", `clients.runaway.class: there is no class called "b"`},
-		{"not yaml", "name: x", "name: [x", "s.yaml:2:1: ',' or ']' must be specified"},
+		{"not yaml", "name: x", "name: [x", "s.yaml:2:1: not YAML: ',' or ']' must be specified"},
 		{"second document", "name: x", "---\nname: x\n---\nname: y", "a second document"},
 	} {
 		text := strings.Replace(good, tt.old, tt.new, 1)

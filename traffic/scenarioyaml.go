@@ -12,10 +12,13 @@ import (
 	"unicode"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // maxScenario is the size of the largest scenario that is read, in bytes.
 const maxScenario = 1 << 20
+
+var scenarioKind = strictyaml.Kind{Name: "a scenario", Least: "a name, a duration, a load and classes"}
 
 // ScenarioError is what is wrong with a scenario, sorted by place; its text is one line a Fault.
 type ScenarioError struct {
@@ -42,20 +45,7 @@ func (e *ScenarioError) Error() string {
 
 // String is one line: file:line:column: field: text.
 func (f Fault) String() string {
-	var b strings.Builder
-	switch {
-	case f.Line > 0 && f.Column > 0:
-		fmt.Fprintf(&b, "%s:%d:%d: ", f.File, f.Line, f.Column)
-	case f.Line > 0:
-		fmt.Fprintf(&b, "%s:%d: ", f.File, f.Line)
-	case f.File != "":
-		fmt.Fprintf(&b, "%s: ", f.File)
-	}
-	if f.Field != "" {
-		b.WriteString(f.Field + ": ")
-	}
-	b.WriteString(f.Text)
-	return b.String()
+	return strictyaml.Where(f.File, strictyaml.Place{Line: f.Line, Column: f.Column}, f.Field) + f.Text
 }
 
 // LoadScenario reads the scenario in a file. The error is a [*ScenarioError], or why the file could not be read.
@@ -82,12 +72,15 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	if len(data) > maxScenario {
 		faults = []Fault{{Line: 1, Text: fmt.Sprintf("over %d bytes", maxScenario)}}
 	} else {
-		d := &decoder{}
-		d.decode(data, s)
-		if faults = d.faults; len(faults) == 0 { // else what is missing may only be misspelt
+		doc := strictyaml.Decode(data, s, scenarioKind)
+		for _, f := range doc.Faults {
+			faults = append(faults, Fault{Line: f.Line, Column: f.Column, Field: f.Field, Text: f.Text})
+		}
+		if len(faults) == 0 { // else what is missing may only be misspelt
 			faults = s.faults()
 			for i := range faults {
-				faults[i].Line, faults[i].Column = d.place(faults[i].Field)
+				at := doc.Place(faults[i].Field)
+				faults[i].Line, faults[i].Column = at.Line, at.Column
 			}
 		}
 	}
