@@ -47,7 +47,7 @@ func (s *site) refuse(e *Edition, err error) error {
 		said = "there are no pages yet"
 	}
 	if stale := s.markStale(&e.Report); stale != nil {
-		said = "the pages could not be marked stale: " + stale.Error()
+		said = "the pages could not be marked stale: " + strings.ReplaceAll(stale.Error(), "\n", "; ")
 		err = errors.Join(err, stale)
 	}
 	return &refusal{fmt.Sprintf("vulnwatch: %s: nothing was published, and %s", e.Report.Verdict, said), err}

@@ -24,6 +24,7 @@ import (
 // watchDemo is weir demo watch.
 type watchDemo struct {
 	out    string
+	from   string
 	cves   int
 	window time.Duration
 	asJSON bool
@@ -43,6 +44,7 @@ missed is told. The site stays to be looked at.`,
 	}
 	cmd.Flags().StringVar(&d.out, "out", "", "a new `folder` for the site; not given: a temporary one")
 	cmd.Flags().IntVar(&d.cves, "cves", 750, "how long the list is")
+	cmd.Flags().StringVar(&d.from, "records", "", "a `folder` of answers of the NVD's API 2.0, *.json, and a known_exploited_vulnerabilities.json, to be edited instead of made-up ones")
 	cmd.Flags().DurationVar(&d.window, "window", 1500*time.Millisecond, "the window of the limit; the NVD's is 30s")
 	cmd.Flags().BoolVar(&d.asJSON, "json", false, "print the report as one JSON object")
 	return cmd
@@ -81,7 +83,10 @@ func (d *watchDemo) run(cmd *cobra.Command) error {
 		}
 		d.out = filepath.Join(dir, "site")
 	}
-	world := nvdtest.Synthetic(uint64(d.cves), d.cves)
+	world, err := d.world()
+	if err != nil {
+		return err
+	}
 	world.StartAt(time.Now().AddDate(0, 0, -3).Add(-time.Hour))
 	server := &nvdtest.Server{World: world, Window: d.window, Latency: d.window / 20}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +104,7 @@ func (d *watchDemo) run(cmd *cobra.Command) error {
 	}{
 		{what: "the first check"},
 		{what: "an ordinary day"},
-		{what: "the NVD refuses", faults: []nvdtest.Fault{{Kind: nvdtest.Status, Status: http.StatusTooManyRequests, IDs: world.IDs()[:20]}}},
+		{what: "the NVD refuses", faults: []nvdtest.Fault{{Kind: nvdtest.Status, Status: http.StatusTooManyRequests, IDs: world.IDs()[:min(20, len(world.IDs()))]}}},
 		{what: "CISA's catalogue is truncated", faults: []nvdtest.Fault{{Kind: nvdtest.Truncated, At: nvdtest.KEV}}},
 	} {
 		today := watchedDay{Day: n + 1, What: day.what}
@@ -134,6 +139,23 @@ func (d *watchDemo) run(cmd *cobra.Command) error {
 		return failed(printJSON(cmd.OutOrStdout(), map[string]any{"site": d.out, "cves": d.cves, "window_seconds": d.window.Seconds(), "days": days}))
 	}
 	return failed(d.summary(cmd.OutOrStdout(), days))
+}
+
+// world is what the demo is about.
+func (d *watchDemo) world() (*nvdtest.World, error) {
+	if d.from == "" {
+		return nvdtest.Synthetic(uint64(d.cves), d.cves), nil
+	}
+	world, err := nvdtest.Load(os.DirFS(d.from))
+	if err != nil {
+		return nil, badUsage("demo watch: --records %s: %v", d.from, err)
+	}
+	const least = 10 // fewer cannot show a day that is refused
+	d.cves = len(world.IDs())
+	if d.cves < least {
+		return nil, badUsage("demo watch: --records %s: %d CVEs, want %d or more", d.from, d.cves, least)
+	}
+	return world, nil
 }
 
 // check is one check. An error is one of the demo, not of the check.

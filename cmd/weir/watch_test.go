@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -335,5 +336,54 @@ func TestDemoWatch(t *testing.T) {
 	}
 	if len(history) != changes {
 		t.Errorf("%d lines of history, %d changes", len(history), changes)
+	}
+}
+
+// TestDemoWatchOfRecords: the demo edits the records of a folder as well.
+func TestDemoWatchOfRecords(t *testing.T) {
+	dir := t.TempDir()
+	site := filepath.Join(t.TempDir(), "site")
+	args := []string{"demo", "watch", "--json", "--window", "200ms", "--out", site, "--records", dir}
+	var list []any
+	write := func(name string, v any) {
+		t.Helper()
+		b, err := json.Marshal(v)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func() map[string]any {
+		return map[string]any{"format": "NVD_CVE", "totalResults": len(list), "vulnerabilities": list}
+	}
+	for i := range 30 {
+		if i == 5 {
+			write("few.json", answer())
+			if code, _, stderr := weirIn(t.Context(), "", args...); code != exitUsage || !strings.Contains(stderr, "5 CVEs, want 10 or more") {
+				t.Errorf("five records: exit code %d, %s", code, stderr)
+			}
+		}
+		list = append(list, map[string]any{"cve": nvdtest.Record(1, i, fmt.Sprintf("CVE-2026-%d", 900001+i))})
+	}
+	write("page.json", answer())
+	write("known_exploited_vulnerabilities.json", map[string]any{"count": 1, "vulnerabilities": []any{
+		map[string]any{"cveID": "CVE-2026-900003", "dateAdded": "2026-01-02", "dueDate": "2026-01-23", "knownRansomwareCampaignUse": "Unknown"},
+	}})
+	code, stdout, stderr := weirIn(t.Context(), "", args...)
+	var got struct {
+		CVEs int
+		Days []watchedDay
+	}
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitOK {
+		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
+	}
+	if got.CVEs != 30 || len(got.Days) != 4 || !got.Days[0].Published || got.Days[0].Report.KEV.Entries != 1 || len(got.Days[1].Changes) == 0 || got.Days[2].Published {
+		t.Errorf("%d CVEs, %d days, the first: %+v", got.CVEs, len(got.Days), got.Days[0].Report)
+	}
+	write("other.json", map[string]any{"hello": 1})
+	if code, _, stderr := weirIn(t.Context(), "", append(args, "--out", site+"2")...); code != exitUsage || !strings.Contains(stderr, "other.json: not an answer of the NVD") {
+		t.Errorf("another file: exit code %d, %s", code, stderr)
 	}
 }
