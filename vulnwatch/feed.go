@@ -83,13 +83,8 @@ func (p *pages) feeds() error {
 }
 
 func (p *pages) feed(name, title string, takes func(Kind) bool) (*feed, error) {
-	// The first change ever tells one site's feeds from another's.
-	first := ""
-	if len(p.History) > 0 {
-		first = p.History[0].ID
-	}
 	f := &feed{
-		ID:      uuid("weir watch feed", name, first),
+		ID:      uuid("weir watch feed", name, p.began),
 		Title:   plain(clip(200, p.Title)) + ": " + title,
 		About:   "Last complete check: " + p.Report.Ended.UTC().Format("2006-01-02 15:04 UTC"),
 		Updated: p.Report.Ended,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,4 +163,28 @@ func feedsOf(t *testing.T, e *Edition) string {
 		t.Fatal(err)
 	}
 	return p.dir
+}
+
+// TestFeedsKeepTheirIDs: from the first check on, before there is a history, and each site has its own.
+func TestFeedsKeepTheirIDs(t *testing.T) {
+	ids := func(b *bench) (all []string) {
+		files := tree(t, b.watch.Out)
+		for _, name := range []string{"atom.xml", "kev.atom.xml"} {
+			_, rest, _ := strings.Cut(files[name], "<id>")
+			id, _, _ := strings.Cut(rest, "</id>")
+			all = append(all, id)
+		}
+		return all
+	}
+	a, b := newBench(t, 20), newBench(t, 20)
+	a.run()
+	b.run()
+	first := ids(a)
+	a.world.NextDay()
+	if e := a.run(); len(e.New) == 0 {
+		t.Fatal("nothing changed")
+	}
+	if got := ids(a); !slices.Equal(got, first) || got[0] == got[1] || got[0] == ids(b)[0] {
+		t.Errorf("%q, then %q; another site's: %q", first, got, ids(b))
+	}
 }

@@ -257,6 +257,11 @@ func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnsw
 	if err != nil {
 		return err
 	}
+	own := e.Report.Started.Format(runStamp) + ".json"
+	e.began = own
+	if len(runs) > 0 {
+		e.began = filepath.Base(runs[0])
+	}
 	for _, run := range runs {
 		if err := linkOrCopy(run, filepath.Join(data, "runs", filepath.Base(run))); err != nil {
 			return err
@@ -276,7 +281,7 @@ func (s *site) write(dir string, e *Edition, kev map[string]Entry, state KEVAnsw
 		func() error {
 			return file("kev.json", kevFile{state.URL, state.ETag, state.LastModified, e.Report.KEV.Released, kev})
 		},
-		func() error { return file(filepath.Join("runs", e.Report.Started.Format(runStamp)+".json"), e.Report) },
+		func() error { return file(filepath.Join("runs", own), e.Report) },
 		func() error { return writeStatus(dir, nil, time.Time{}) },
 		func() error { return e.render(dir) },
 	} {

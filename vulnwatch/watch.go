@@ -94,6 +94,7 @@ type Edition struct {
 	New       []Change   // those that this run added to the history
 
 	unlisted []Snapshot // of CVEs that have left the list: they may come back
+	began    string     // which was the site's first check: it tells its feeds from those of others
 }
 
 // What errors of a run that publishes nothing wrap.
