@@ -57,7 +57,7 @@ func poison(v reflect.Value, next *int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type() != reflect.TypeFor[time.Time]() {
+			if v.Type() != reflect.TypeFor[time.Time]() && v.Field(i).CanSet() {
 				poison(v.Field(i), next)
 			}
 		}

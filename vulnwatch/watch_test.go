@@ -144,6 +144,10 @@ func TestNoDisagreementWithSilence(t *testing.T) {
 	if got := kinds(b.run()); !slices.Equal(got, []Kind{KEVDisagrees}) {
 		t.Errorf("the NVD says otherwise: %v", got)
 	}
+	b.server.Inject(nvdtest.Fault{Kind: nvdtest.Status, Status: 500, IDs: []string{id}})
+	if got := kinds(b.run()); len(got) != 0 {
+		t.Errorf("and is not heard again: %v", got)
+	}
 }
 
 // TestReallyChecked: the date of a CVE is that of the last check in which the NVD answered for it.
