@@ -25,12 +25,13 @@ var mayImport = map[string][]string{
 	"traffic":             {".", "internal/strictyaml"},
 	"gateway":             {".", "httplimit", "redisstore", "internal/strictyaml", "internal/words"},
 	"vulnwatch":           {".", "batch", "httplimit"},
+	"internal/redistest":  {},
 	"internal/words":      {},
 	"internal/strictyaml": {"internal/words"},
 }
 
 // forTests are packages that only tests may import, and all tests may.
-var forTests = []string{"storetest"}
+var forTests = []string{"storetest", "internal/redistest"}
 
 // onlyIn names the packages that may import a third-party module: one, where that is possible.
 var onlyIn = map[string][]string{

@@ -6,73 +6,19 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/redistest"
 	"github.com/weir-go/weir/redisstore"
 )
 
-// redisServer is a real server of the test's own, on a Unix socket.
-type redisServer struct {
-	t   *testing.T
-	dir string
-	url string
-	cmd *exec.Cmd
-}
-
-func newRedis(t *testing.T) *redisServer {
-	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("no redis-server on the PATH; install it to run this test")
-	}
-	dir, err := os.MkdirTemp("", "weir") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &redisServer{t: t, dir: dir, url: "unix://" + filepath.Join(dir, "redis.sock")}
-	t.Cleanup(func() {
-		r.kill()
-		os.RemoveAll(dir)
-	})
-	return r
-}
-
-func (r *redisServer) start() *redisServer {
-	r.t.Helper()
-	r.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", "redis.sock", "--dir", r.dir, "--save", "", "--appendonly", "no")
-	r.cmd.Dir = r.dir
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	cfg := &Config{Store: r.url}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if err := cfg.Ping(r.t.Context()); err == nil {
-			return r
-		} else if time.Now().After(deadline) {
-			r.t.Fatalf("redis-server does not answer: %v", err)
-		}
-	}
-}
-
-func (r *redisServer) kill() {
-	if r.cmd != nil {
-		r.cmd.Process.Kill()
-		r.cmd.Wait()
-		r.cmd = nil
-	}
-}
-
-// over is a gateway for everything, with limits counted in Redis.
-func (r *redisServer) over(url string, limits []*weir.Limit, charges ...Charge) *Config {
-	cfg := everything(url, limits, charges...)
-	cfg.Store = r.url
+// shared is a gateway for everything, with limits counted in Redis.
+func shared(r *redistest.Server, upstream string, limits []*weir.Limit, charges ...Charge) *Config {
+	cfg := everything(upstream, limits, charges...)
+	cfg.Store = r.URL
 	cfg.Redis.Timeout = 5 * time.Second // a busy machine is no outage
 	return cfg
 }
@@ -94,11 +40,11 @@ func askAll(t *testing.T, url string, n int) map[int]int {
 }
 
 func TestTwoInstancesHoldOneLimit(t *testing.T) {
-	r := newRedis(t).start()
+	r := redistest.Start(t)
 	up := backend(t, hello)
 	limits := []*weir.Limit{perHour("all", 6), perHour("own", 5)}
 	cfg := func() *Config {
-		c := r.over(up, limits, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
+		c := shared(r, up, limits, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
 		c.Limits[1].Store = "memory"
 		return c
 	}
@@ -119,9 +65,9 @@ func TestTwoInstancesHoldOneLimit(t *testing.T) {
 
 // TestARefusalInRedisLeavesNothingInMemory: what memory was charged is given back.
 func TestARefusalInRedisLeavesNothingInMemory(t *testing.T) {
-	r := newRedis(t).start()
+	r := redistest.Start(t)
 	window := &weir.Limit{Name: "own", Algorithm: weir.SlidingLog, Rate: weir.Rate{Units: 9, Period: time.Hour}}
-	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 2), window}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
+	cfg := shared(r, backend(t, hello), []*weir.Limit{perHour("all", 2), window}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "own", Key: "global"})
 	cfg.Limits[1].Store = "memory"
 	g, url := start(t, cfg, Options{})
 	if got := askAll(t, url, 6); got[200] != 2 || got[429] != 4 {
@@ -135,9 +81,9 @@ func TestARefusalInRedisLeavesNothingInMemory(t *testing.T) {
 
 // TestConcurrencyInMemoryBesideRedis: the unit comes back by its instant, which is memory's.
 func TestConcurrencyInMemoryBesideRedis(t *testing.T) {
-	r := newRedis(t).start()
+	r := redistest.Start(t)
 	open := &weir.Limit{Name: "open", Algorithm: weir.Concurrency, Rate: weir.Rate{Units: 1, Period: time.Hour}}
-	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 100), open}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "open", Key: "global"})
+	cfg := shared(r, backend(t, hello), []*weir.Limit{perHour("all", 100), open}, Charge{Limit: "all", Key: "global"}, Charge{Limit: "open", Key: "global"})
 	cfg.Limits[1].Store = "memory"
 	_, url := start(t, cfg, Options{})
 	if got := askAll(t, url, 10); got[200] != 10 {
@@ -163,8 +109,8 @@ func TestWithoutRedis(t *testing.T) {
 		{"allow, but for this limit", redisstore.Allow, &deny, 0, map[int]int{503: 8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRedis(t) // not started: a gateway starts without its Redis
-			cfg := r.over(up, []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"})
+			r := redistest.New(t) // not started: a gateway starts without its Redis
+			cfg := shared(r, up, []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"})
 			cfg.OnError, cfg.Limits[0].OnError, cfg.Replicas = c.onError, c.own, c.replicas
 			g, url := start(t, cfg, Options{})
 			got := askAll(t, url, 8)
@@ -192,21 +138,21 @@ func TestWithoutRedis(t *testing.T) {
 
 // TestHello: a Gateway says at its start what is wrong with its store, before anybody asks.
 func TestHello(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.New(t)
 	var log journal
 	opts := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
+	start(t, shared(r, backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
 	await(t, "the warning", func() bool { return log.has("shared store does not answer") })
-	r.start()
-	start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
+	r.Start()
+	start(t, shared(r, backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), opts)
 	await(t, "the good news", func() bool { return log.has("shared store answers") })
 }
 
 // TestOutageInMetrics: since when, and how many decisions were made which way.
 func TestOutageInMetrics(t *testing.T) {
-	r := newRedis(t)
+	r := redistest.New(t)
 	before := float64(time.Now().UnixMilli()) / 1000
-	g, url := start(t, r.over(backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), Options{})
+	g, url := start(t, shared(r, backend(t, hello), []*weir.Limit{perHour("all", 6)}, Charge{Limit: "all", Key: "global"}), Options{})
 	askAll(t, url, 5)
 	families, err := g.metrics.registry.Gather()
 	if err != nil {
@@ -230,17 +176,17 @@ func TestOutageInMetrics(t *testing.T) {
 
 // TestRedisComesBack kills the server under a running gateway and starts it again.
 func TestRedisComesBack(t *testing.T) {
-	r := newRedis(t).start()
-	cfg := r.over(backend(t, hello), []*weir.Limit{perHour("all", 1000)}, Charge{Limit: "all", Key: "global"})
+	r := redistest.Start(t)
+	cfg := shared(r, backend(t, hello), []*weir.Limit{perHour("all", 1000)}, Charge{Limit: "all", Key: "global"})
 	g, url := start(t, cfg, Options{})
 	if got := askAll(t, url, 3); got[200] != 3 || g.stores.guard.Stats().Down {
 		t.Fatalf("%v, %+v", got, g.stores.guard.Stats())
 	}
-	r.kill()
+	r.Kill()
 	if got := askAll(t, url, 20); got[200] != 20 {
 		t.Errorf("while Redis is dead: %v", got)
 	}
-	r.start()
+	r.Start()
 	for deadline := time.Now().Add(30 * time.Second); g.stores.guard.Stats().Down; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still down: %+v", g.stores.guard.Stats())
@@ -300,9 +246,9 @@ func TestStoreConfiguration(t *testing.T) {
 
 // TestTag: the configuration says which slot of a Cluster a limit's keys are in, and no reload moves them away from what is spent.
 func TestTag(t *testing.T) {
-	r := newRedis(t).start()
+	r := redistest.Start(t)
 	cfg := func() *Config {
-		c := r.over(backend(t, hello), []*weir.Limit{perHour("one", 100)}, Charge{Limit: "one", Key: "global"})
+		c := shared(r, backend(t, hello), []*weir.Limit{perHour("one", 100)}, Charge{Limit: "one", Key: "global"})
 		c.Limits[0].Tag = "shop"
 		return c
 	}
@@ -320,10 +266,10 @@ func TestTag(t *testing.T) {
 }
 
 func TestLeased(t *testing.T) {
-	r := newRedis(t).start()
+	r := redistest.Start(t)
 	up := backend(t, hello)
 	cfg := func() *Config {
-		c := r.over(up, []*weir.Limit{perHour("fleet", 100)}, Charge{Limit: "fleet", Key: "global"})
+		c := shared(r, up, []*weir.Limit{perHour("fleet", 100)}, Charge{Limit: "fleet", Key: "global"})
 		c.Limits[0].Store, c.Replicas = "leased", 2
 		return c
 	}

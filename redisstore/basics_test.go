@@ -235,8 +235,8 @@ func TestTheContextEnds(t *testing.T) {
 	if _, err := lim.Take(ctx, l.For("k")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	s.freeze()
-	defer s.thaw()
+	s.Freeze()
+	defer s.Thaw()
 	ctx, cancel = context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	if _, err := lim.Take(ctx, l.For("k")); !errors.Is(err, context.DeadlineExceeded) {

@@ -18,9 +18,9 @@ func startCluster(t testing.TB) (nodes []*server, urls []string) {
 	var ports []string
 	for range 3 {
 		s := newServer(t)
-		ports = append(ports, s.onPort())
-		s.args = append(s.args, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-		s.start()
+		ports = append(ports, s.OnPort())
+		s.Args = append(s.Args, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+		s.Start()
 		nodes = append(nodes, s)
 		urls = append(urls, "redis://127.0.0.1:"+ports[len(ports)-1])
 		admins = append(admins, s.client())
@@ -152,7 +152,7 @@ func TestCluster(t *testing.T) {
 		store := &redisstore.Store{Client: open(t, one), Tag: func(l *weir.Limit) string { return l.Name }}
 		g := &redisstore.Guard{Shared: store}
 		lim := weir.Limiter{Store: g}
-		nodes[2].kill()
+		nodes[2].Kill()
 		for _, l := range limits {
 			if _, err := lim.Take(t.Context(), l.For("k2")); err != nil {
 				t.Errorf("%s: %v", l.Name, err)

@@ -81,11 +81,11 @@ var failures = []struct {
 	recover func(*server, redisstore.Client)
 }{
 	{name: "killed",
-		fail:    func(s *server, _ redisstore.Client) { s.kill() },
-		recover: func(s *server, _ redisstore.Client) { s.start() }},
+		fail:    func(s *server, _ redisstore.Client) { s.Kill() },
+		recover: func(s *server, _ redisstore.Client) { s.Start() }},
 	{name: "frozen",
-		fail:    func(s *server, _ redisstore.Client) { s.freeze() },
-		recover: func(s *server, _ redisstore.Client) { s.thaw() }},
+		fail:    func(s *server, _ redisstore.Client) { s.Freeze() },
+		recover: func(s *server, _ redisstore.Client) { s.Thaw() }},
 	{name: "read-only replica",
 		fail: func(s *server, c redisstore.Client) {
 			do(s.t, c, "CONFIG", "SET", "replica-serve-stale-data", "yes")
@@ -276,7 +276,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	if !strings.Contains(log.String(), "not asked") {
 		t.Errorf("the log says %q", &log)
 	}
-	s.start()
+	s.Start()
 	within(t, "asking Redis", limiters[0], up(guards[0]))
 	other := witness(t, s)
 	within(t, "handing over", limiters[0], func() bool {
@@ -298,8 +298,8 @@ func TestTheLogFollowsTheCause(t *testing.T) {
 	if !guards[0].Stats().Down {
 		t.Fatalf("got %+v", guards[0].Stats())
 	}
-	s.args = append(s.args, "--requirepass", "secret")
-	s.start()
+	s.Args = append(s.Args, "--requirepass", "secret")
+	s.Start()
 	said := func() bool {
 		to.mu.Lock()
 		defer to.mu.Unlock()
@@ -330,7 +330,7 @@ func TestGoroutinesStayFlat(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	s.freeze()
+	s.Freeze()
 	hammer()
 	if !guards[0].Stats().Down {
 		t.Error("a frozen Redis is still asked")
@@ -338,9 +338,9 @@ func TestGoroutinesStayFlat(t *testing.T) {
 	if n := runtime.NumGoroutine(); n > before+20 {
 		t.Errorf("%d goroutines, %d before", n, before)
 	}
-	s.thaw()
+	s.Thaw()
 	within(t, "asking Redis again", limiters[0], up(guards[0]))
-	s.kill()
+	s.Kill()
 	hammer()
 	within(t, "as few goroutines as before", nil, func() bool { return runtime.NumGoroutine() <= before+4 })
 }
@@ -353,7 +353,7 @@ func TestHoldsOutliveAnOutage(t *testing.T) {
 	if err := limiters[0].Hold(t.Context(), until, client.For("before")); err != nil {
 		t.Fatal(err)
 	}
-	s.kill()
+	s.Kill()
 	within(t, "leaving Redis", limiters[0], down(guards[0]))
 	if d, err := limiters[0].Take(t.Context(), client.For("before")); err != nil || d.Allowed {
 		t.Error("a hold made before is not known in this process", err)
@@ -361,7 +361,7 @@ func TestHoldsOutliveAnOutage(t *testing.T) {
 	if err := limiters[0].Hold(t.Context(), until, client.For("during")); err != nil {
 		t.Fatal(err)
 	}
-	s.start()
+	s.Start()
 	within(t, "asking Redis again", limiters[0], up(guards[0]))
 	other := witness(t, s)
 	within(t, "a hold for all", limiters[0], func() bool {
@@ -379,7 +379,7 @@ func TestRefundsGoWhereTheChargeWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.freeze()
+	s.Freeze()
 	within(t, "leaving Redis", lim, down(guards[0]))
 	here, err := lim.Take(t.Context(), client.For("k").Costing(50))
 	if err != nil || !here.Allowed {
@@ -391,7 +391,7 @@ func TestRefundsGoWhereTheChargeWas(t *testing.T) {
 	if n := takeAll(t, lim, client.For("k")); n != 10 {
 		t.Errorf("%d fit here after a refund of what was charged there, want 10", n)
 	}
-	s.thaw()
+	s.Thaw()
 	within(t, "asking Redis again", lim, up(guards[0]))
 	within(t, "handing over", lim, func() bool {
 		d, err := lim.Peek(t.Context(), client.For("k").Costing(0))
@@ -410,8 +410,8 @@ func TestRefundsGoWhereTheChargeWas(t *testing.T) {
 func TestTheDeadlineIs50ms(t *testing.T) {
 	s := startRedis(t)
 	lim := weir.Limiter{Store: &redisstore.Guard{Shared: &redisstore.Store{Client: s.client()}}}
-	s.freeze()
-	defer s.thaw()
+	s.Freeze()
+	defer s.Thaw()
 	start := time.Now()
 	if d, err := lim.Take(t.Context(), client.For("k")); err != nil || !d.Allowed {
 		t.Error(d.Allowed, err)

@@ -19,7 +19,7 @@ func TestMemoryIsNoSignOfLife(t *testing.T) {
 	ctx := context.Background()
 	hammer := (&weir.Limit{Name: "hammer", Algorithm: weir.FixedWindow, Rate: weir.Rate{Units: 1, Period: 1000 * time.Hour}}).For("k")
 	takeAll(t, &lim, hammer)
-	s.freeze()
+	s.Freeze()
 	for i := range 10 {
 		served := refusals.Served()
 		if d, err := lim.Take(ctx, hammer); err != nil || d.Allowed {
@@ -47,13 +47,13 @@ func TestAnAnswerIsASignOfLife(t *testing.T) {
 	g := &redisstore.Guard{Shared: &redisstore.Refusals{Store: &redisstore.Store{Client: s.client(), Timeout: patience}}, Failures: 5, Retry: time.Hour}
 	lim := weir.Limiter{Store: g}
 	for range 3 {
-		s.freeze()
+		s.Freeze()
 		for range 2 {
 			if _, err := lim.Take(t.Context(), client.For("k")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.thaw()
+		s.Thaw()
 		shared := g.Stats().Shared
 		within(t, "a decision of the server", nil, func() bool {
 			if g.Stats().Down { // a slow thaw may cost two failures more
@@ -73,6 +73,6 @@ func TestWatchedIsTriedAgain(t *testing.T) {
 	if !guards[0].Stats().Down {
 		t.Fatal("a server that does not run is asked")
 	}
-	s.start()
+	s.Start()
 	within(t, "asking Redis, without decisions", nil, up(guards[0]))
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/redistest"
 	"github.com/weir-go/weir/redisstore"
 )
 
@@ -54,8 +55,8 @@ func TestACLUser(t *testing.T) {
 	s := startRedis(t)
 	do(t, s.client(), "ACL", "SETUSER", "weir", "on", ">pass word", "~weir:*", "~"+t.Name()+"*", "+evalsha", "+eval", "+time", "+mget", "+set", "+del",
 		"+pttl", "+pexpire", "+zadd", "+zrem", "+zmscore", "+zrangebyscore", "+zrevrangebyscore", "+zremrangebyscore", "+ping", "+hello")
-	decides(t, strings.Replace(s.url, "unix://", "unix://weir:pass%20word@", 1))
-	wrong := open(t, strings.Replace(s.url, "unix://", "unix://weir:wrong@", 1))
+	decides(t, strings.Replace(s.URL, "unix://", "unix://weir:pass%20word@", 1))
+	wrong := open(t, strings.Replace(s.URL, "unix://", "unix://weir:wrong@", 1))
 	if err := wrong.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("a wrong password: %v", err)
 	}
@@ -77,13 +78,13 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	port := freePort(t)
-	s.args = append(s.args, "--tls-port", port, "--tls-cert-file", "cert", "--tls-key-file", "key", "--tls-auth-clients", "no")
-	s.start()
+	port := redistest.FreePort(t)
+	s.Args = append(s.Args, "--tls-port", port, "--tls-cert-file", "cert", "--tls-key-file", "key", "--tls-auth-clients", "no")
+	s.Start()
 	decides(t, "rediss://127.0.0.1:"+port+"?skip_verify=true")
 	if err := open(t, "rediss://127.0.0.1:"+port).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of nobody known: %v", err)
@@ -94,11 +95,11 @@ func TestTLS(t *testing.T) {
 // spent is known.
 func TestSentinelFailover(t *testing.T) {
 	master, replica := newServer(t), newServer(t)
-	masterPort, replicaPort, sentinelPort := master.onPort(), replica.onPort(), freePort(t)
-	master.start()
-	replica.args = append(replica.args, "--replicaof", "127.0.0.1", masterPort, "--repl-diskless-sync-delay", "0")
+	masterPort, replicaPort, sentinelPort := master.OnPort(), replica.OnPort(), redistest.FreePort(t)
+	master.Start()
+	replica.Args = append(replica.Args, "--replicaof", "127.0.0.1", masterPort, "--repl-diskless-sync-delay", "0")
 	master.do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
-	replica.start()
+	replica.Start()
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(replica.do("INFO", "replication").(string), "master_link_status:up"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the replica does not come up")
@@ -106,13 +107,13 @@ func TestSentinelFailover(t *testing.T) {
 	}
 	sentinel := newServer(t)
 	conf := fmt.Sprintf("port %s\nbind 127.0.0.1\nunixsocket %s/redis.sock\nsentinel monitor main 127.0.0.1 %s 1\nsentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n",
-		sentinelPort, sentinel.dir, masterPort)
-	if err := os.WriteFile(filepath.Join(sentinel.dir, "sentinel.conf"), []byte(conf), 0o600); err != nil {
+		sentinelPort, sentinel.Dir, masterPort)
+	if err := os.WriteFile(filepath.Join(sentinel.Dir, "sentinel.conf"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sentinel.args = []string{"sentinel.conf", "--sentinel"}
-	sentinel.url += "?cluster=false"
-	sentinel.start()
+	sentinel.Args = []string{"sentinel.conf", "--sentinel"}
+	sentinel.URL += "?cluster=false"
+	sentinel.Start()
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(sentinel.do("SENTINEL", "REPLICAS", "main")), replicaPort); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the sentinel does not find the replica")
@@ -127,7 +128,7 @@ func TestSentinelFailover(t *testing.T) {
 		}
 	}
 	master.do("WAIT", "1", "5000")
-	master.kill()
+	master.Kill()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		d, err := lim.Peek(t.Context(), l.For("k"))
 		if err == nil && strings.Contains(replica.do("ROLE").([]any)[0].(string), "master") {

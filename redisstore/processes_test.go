@@ -82,7 +82,7 @@ func TestManyProcesses(t *testing.T) {
 				var cmds []*exec.Cmd
 				for i := range processes {
 					cmd := exec.Command(self)
-					cmd.Env = append(os.Environ(), "WEIR_TEST_REDIS="+s.url, "WEIR_TEST_LIMIT="+name,
+					cmd.Env = append(os.Environ(), "WEIR_TEST_REDIS="+s.URL, "WEIR_TEST_LIMIT="+name,
 						fmt.Sprintf("WEIR_TEST_OFFSET=%dms", 5000-i*10_000/(processes-1)), "WEIR_TEST_CLOCK="+clock)
 					cmd.Stderr = os.Stderr
 					out, err := cmd.StdoutPipe()

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,7 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/batch"
-	"github.com/weir-go/weir/redisstore"
+	"github.com/weir-go/weir/internal/redistest"
 )
 
 // strictServer admits units requests in any window, by when they arrive, and refuses the others.
@@ -219,7 +218,7 @@ func TestFetchPlanAndUsage(t *testing.T) {
 
 // TestFetchSharesOneLimit runs two fetches at once over one real Redis, against a server that counts both.
 func TestFetchSharesOneLimit(t *testing.T) {
-	url := startRedis(t)
+	url := redistest.Start(t).URL
 	s := &strictServer{units: 5, window: 400 * time.Millisecond}
 	server := httptest.NewServer(s)
 	defer server.Close()
@@ -238,39 +237,5 @@ func TestFetchSharesOneLimit(t *testing.T) {
 	wg.Wait()
 	if s.refused != 0 || len(s.served) != 20 {
 		t.Errorf("%d refused, %d served", s.refused, len(s.served))
-	}
-}
-
-// startRedis is the URL of a real server of the test's own.
-func startRedis(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("no redis-server on the PATH; install it to run this test")
-	}
-	dir, err := os.MkdirTemp("", "weir") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", "redis.sock", "--dir", dir, "--save", "", "--appendonly", "no")
-	cmd.Dir = dir
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		os.RemoveAll(dir)
-	})
-	conn, err := redisstore.Open("unix://" + filepath.Join(dir, "redis.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if err := conn.Ping(t.Context()); err == nil {
-			return "unix://" + filepath.Join(dir, "redis.sock")
-		} else if time.Now().After(deadline) {
-			t.Fatalf("redis-server does not answer: %v", err)
-		}
 	}
 }
