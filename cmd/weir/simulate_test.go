@@ -400,7 +400,7 @@ func TestSimulateUsage(t *testing.T) {
 		{"--limit client=5/m --config weir.yaml x.log", 2, "--limit is for simulating without a file"},
 		{"--limit client=5 x.log", 2, "no slash"},
 		{"--limit client=5/m --scenario " + bad + " x.log", 2, "a scenario or logs, not both"},
-		{"--limit client=5/m --scenario " + bad, 2, bad + ":2:11: duration: soon; it takes a number and a unit"},
+		{"--limit client=5/m --scenario " + bad, 2, bad + `:2:11: duration: "soon": no duration; the form is a number and a unit`},
 		{"--limit client=5/m --scenario nowhere.yaml", 2, "nowhere.yaml"},
 		{"--limit client=5/m --format apache x.log", 2, "--format: format \"apache\"; it takes one of"},
 		{"--limit client=5/m --suggest 5 x.log", 2, "\"5\" is no share"},
