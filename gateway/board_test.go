@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -271,5 +272,36 @@ func TestAdminResetLiftsAndLogs(t *testing.T) {
 	}
 	if res, _ := ask(t, "GET", s.URL+"/limits", "Host: weir.localhost"); res.StatusCode != 200 {
 		t.Errorf("weir.localhost: %s", res.Status)
+	}
+}
+
+// Since when the shared store is away is told as an instant: in seconds to Prometheus, in milliseconds to the dashboard.
+func TestStoreThatIsAwayIsShown(t *testing.T) {
+	before := time.Now().Add(-time.Millisecond)
+	g, b := idleBoard(t, func(cfg *Config) {
+		cfg.Store = "redis://127.0.0.1:1"
+		cfg.Routes[0].Queue = nil
+	})
+	b.sample(time.Now())
+	h := g.Handler()
+	await(t, "the store to be given up", func() bool {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		return g.stores.guard.Stats().Down
+	})
+	f := b.shown()
+	if since := time.UnixMilli(f.Store.Since); !f.Store.Down || since.Before(before) || since.After(time.Now()) {
+		t.Errorf("%+v", f.Store)
+	}
+	text := metricsOf(g)
+	for _, line := range []string{"weir_store_down 1", "weir_store_outages_total 1", "weir_store_full_total 0"} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	_, since, _ := strings.Cut(text, "\nweir_store_down_since_timestamp_seconds ")
+	since, _, _ = strings.Cut(since, "\n")
+	seconds, err := strconv.ParseFloat(since, 64)
+	if at := time.UnixMilli(int64(1000 * seconds)); err != nil || at.Before(before) || at.After(time.Now()) {
+		t.Errorf("down since %s", since)
 	}
 }

@@ -206,6 +206,7 @@ func TestDashboardChanges(t *testing.T) {
 		{"a wrong token", "POST", key + "/hold?for=0", []string{"Authorization: Bearer x", "Origin: " + admin, "Sec-Fetch-Site: same-origin"}, 401},
 		{"another site that has the token", "POST", key + "/hold?for=0", []string{bearer, "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"}, 403},
 		{"another port", "POST", key + "/hold?for=0", []string{bearer, "Origin: http://127.0.0.1:1", "Sec-Fetch-Site: same-site"}, 403},
+		{"an old browser on another site", "POST", key + "/hold?for=0", []string{bearer, "Origin: http://evil.example"}, 403},
 		{"an origin that does not say", "POST", key + "/hold?for=0", []string{bearer, "Origin: null"}, 403},
 		{"typed into the address bar", "DELETE", key, []string{bearer, "Sec-Fetch-Site: none"}, 403},
 		{"two origins", "POST", key + "/hold?for=0", []string{bearer, "Origin: " + admin, "Origin: http://evil.example"}, 403},
