@@ -74,3 +74,19 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 }
+
+// A chart of nothing has no empty axes.
+func TestChartOfNothing(t *testing.T) {
+	none := Line{Name: "slowest", Values: []float64{math.NaN(), math.NaN()}}
+	for want, c := range map[string]Chart{
+		`<p class="none">No traffic.</p>`:    {},
+		`<p class="none">There is none.</p>`: {Lines: []Line{none}, Step: time.Second},
+	} {
+		if got := c.svg(); got != want {
+			t.Errorf("got %.200s, want %s", got, want)
+		}
+	}
+	if got := (&Chart{Lines: []Line{none, {Name: "some", Values: []float64{0, 0}}}, Step: time.Second}).svg(); !strings.HasPrefix(got, "<svg") {
+		t.Errorf("zeros are something: %.200s", got)
+	}
+}

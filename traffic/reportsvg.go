@@ -35,7 +35,7 @@ func (p *plot) y(v float64) float64 {
 
 // svg draws the chart.
 func (c *Chart) svg() string {
-	n, most := 0, 0.0
+	n, most, any := 0, 0.0, false
 	var stack []float64
 	for _, l := range c.Lines {
 		n = max(n, len(l.Values))
@@ -43,6 +43,7 @@ func (c *Chart) svg() string {
 			if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 				continue
 			}
+			any = true
 			if l.Area {
 				for len(stack) <= i {
 					stack = append(stack, 0)
@@ -60,6 +61,9 @@ func (c *Chart) svg() string {
 	}
 	if n == 0 {
 		return `<p class="none">No traffic.</p>`
+	}
+	if !any {
+		return `<p class="none">There is none.</p>`
 	}
 	step := niceStep(most)
 	p := &plot{n: n, most: math.Ceil(most/step*1.02) * step, bottom: chartHeight - plotBottom}
