@@ -17,21 +17,22 @@ const module = "github.com/weir-go/weir"
 // mayImport says which of weir's own packages each may import. A package that is not here is a
 // program, which may import all but forTests.
 var mayImport = map[string][]string{
-	".":                   {},
-	"storetest":           {"."},
-	"redisstore":          {"."},
-	"httplimit":           {"."},
-	"batch":               {"."},
-	"traffic":             {".", "internal/strictyaml"},
-	"gateway":             {".", "httplimit", "redisstore", "internal/strictyaml", "internal/words"},
-	"vulnwatch":           {".", "batch", "httplimit"},
-	"internal/redistest":  {},
-	"internal/words":      {},
-	"internal/strictyaml": {"internal/words"},
+	".":                    {},
+	"storetest":            {"."},
+	"redisstore":           {"."},
+	"httplimit":            {"."},
+	"batch":                {"."},
+	"traffic":              {".", "internal/strictyaml"},
+	"gateway":              {".", "httplimit", "redisstore", "internal/strictyaml", "internal/words"},
+	"vulnwatch":            {".", "batch", "httplimit"},
+	"internal/browsertest": {},
+	"internal/redistest":   {},
+	"internal/words":       {},
+	"internal/strictyaml":  {"internal/words"},
 }
 
 // forTests are packages that only tests may import, and all tests may.
-var forTests = []string{"storetest", "internal/redistest"}
+var forTests = []string{"storetest", "internal/browsertest", "internal/redistest"}
 
 // onlyIn names the packages that may import a third-party module: one, where that is possible.
 var onlyIn = map[string][]string{
@@ -47,12 +48,12 @@ var onlyIn = map[string][]string{
 	"github.com/failsafe-go":       {"gateway", "httplimit", "examples/orderapi"},
 	"github.com/HdrHistogram":      {"traffic"},
 	"golang.org/x/net":             {"gateway"},
+	"github.com/chromedp":          {"internal/browsertest"},
 	"go.opentelemetry.io":          {"gateway"},
 }
 
 // onlyInTestsOf names the packages whose tests may import a third-party module, beside those of onlyIn.
 var onlyInTestsOf = map[string][]string{
-	"github.com/chromedp":        {"gateway", "vulnwatch"},
 	"golang.org/x/net":           {"cmd/weir", "traffic", "vulnwatch"}, // its HTML parser
 	"google.golang.org/protobuf": {"gateway"},
 }
