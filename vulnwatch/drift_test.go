@@ -60,4 +60,11 @@ func TestPropertiesThatAreKept(t *testing.T) {
 	if c := DiffRecords(before, now); len(c) != 1 || c[0].Kind != StatusChanged {
 		t.Errorf("what could be read beside it: %+v", c)
 	}
+
+	// Of several scores one has another form, and another has a new value.
+	now = parse(t, strings.NewReplacer(`"vectorString":"CVSS:3.1/A"`, `"vectorText":"CVSS:3.1/A"`, `"baseScore":0.0`, `"baseScore":5.5`).Replace(madeUp))
+	now.keep(before)
+	if c := DiffRecords(before, now); len(c) != 1 || c[0].Text != "CVSS 3.1 of cna@x.example: 0.0 NONE → 5.5 MEDIUM" {
+		t.Errorf("a score beside one that could not be read: %+v", c)
+	}
 }

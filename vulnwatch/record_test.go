@@ -373,3 +373,45 @@ func FuzzReadList(f *testing.F) {
 		}
 	})
 }
+
+// TestRemediesFirst: of many new links those that bring a remedy stand first, and the sentence names the first of them,
+// but no other link.
+func TestRemediesFirst(t *testing.T) {
+	link := func(url string, tags ...string) Reference { return Reference{url, tags} }
+	now := &Record{References: []Reference{
+		link("https://a.example/blog"), link("https://b.example/exploit", "Exploit"),
+		link("https://c.example/advisory", "Vendor Advisory"), link("https://d.example/patch", "Patch"),
+	}}
+	c := DiffRecords(&Record{}, now)
+	if len(c) != 1 || c[0].Text != "references: 4 new; Vendor Advisory: https://c.example/advisory" {
+		t.Fatalf("%+v", c)
+	}
+	if lines := strings.Split(c[0].New, "\n"); len(lines) != 4 || !strings.Contains(lines[0], "c.example") || !strings.Contains(lines[1], "d.example") {
+		t.Errorf("%q", lines)
+	}
+	if c := DiffRecords(&Record{}, &Record{References: now.References[:2]}); len(c) != 1 || c[0].Text != "references: 2 new" {
+		t.Errorf("no remedy: %+v", c)
+	}
+}
+
+func TestScoresRead(t *testing.T) {
+	nvd := func(version string, tenths int) Score {
+		return Score{NVDSource, "Primary", version, tenths, "V" + version}
+	}
+	cna := Score{"cna@x.example", "Secondary", "3.1", 75, "C"}
+	for _, tc := range []struct {
+		before, now []Score
+		want        string
+	}{
+		{nil, []Score{cna}, "first score, by cna@x.example and not the NVD: CVSS 3.1 7.5 HIGH"},
+		{[]Score{cna}, []Score{nvd("3.1", 98), cna}, "first score of the NVD: CVSS 3.1 9.8 CRITICAL"},
+		{[]Score{nvd("2.0", 75)}, []Score{nvd("3.1", 98), nvd("2.0", 75)}, "one more score: CVSS 3.1 9.8 CRITICAL"},
+		{[]Score{nvd("3.1", 98)}, nil, "a score was withdrawn: CVSS 3.1 9.8 CRITICAL"},
+		{[]Score{nvd("3.1", 98)}, []Score{nvd("3.1", 75)}, "CVSS 3.1 of nvd@nist.gov: 9.8 CRITICAL → 7.5 HIGH"},
+	} {
+		c := DiffRecords(&Record{Scores: tc.before}, &Record{Scores: tc.now})
+		if len(c) != 1 || c[0].Text != tc.want {
+			t.Errorf("%v → %v: %+v, want %q", tc.before, tc.now, c, tc.want)
+		}
+	}
+}

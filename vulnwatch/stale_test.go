@@ -213,3 +213,19 @@ func TestListThatChanges(t *testing.T) {
 		t.Errorf("%d are still kept apart", n)
 	}
 }
+
+// TestWhatCannotBePublished: the link cannot be turned over, so that the site is the old one, and its history too.
+func TestWhatCannotBePublished(t *testing.T) {
+	b := newBench(t, 20)
+	b.run()
+	b.world.NextDay()
+	b.watch.NVD.Progress = func(int) { os.MkdirAll(filepath.Join(filepath.Dir(b.watch.Out), ".site-editions", nextLink), 0o755) }
+	e, err := b.refused()
+	if len(e.History) != 0 || !strings.Contains(err.Error(), "file exists") {
+		t.Errorf("%v; a history of %d", err, len(e.History))
+	}
+	b.watch.NVD.Progress = nil
+	if e := b.run(); len(e.New) == 0 {
+		t.Error("the next check tells nothing")
+	}
+}
