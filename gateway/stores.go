@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -364,32 +363,4 @@ func (s *stores) limiter() *weir.Limiter {
 		return &weir.Limiter{Store: s.memory}
 	}
 	return &weir.Limiter{Store: s}
-}
-
-// Ping says why the shared store cannot be used, or nil. It connects.
-func (c *Config) Ping(ctx context.Context) error {
-	if !c.shared() {
-		return nil
-	}
-	conn, err := redisstore.Open(c.Store)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := conn.Ping(ctx); err != nil {
-		return fmt.Errorf("store %s: %w", c.storeName(), err)
-	}
-	return nil
-}
-
-// storeName is the store without a password.
-func (c *Config) storeName() string {
-	if !c.shared() {
-		return storeMemory
-	}
-	u, err := url.Parse(c.Store)
-	if err != nil {
-		return storeRedis
-	}
-	return u.Redacted()
 }

@@ -239,8 +239,38 @@ func TestStoreConfiguration(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := c.Ping(ctx); err == nil || strings.Contains(err.Error(), "secret-word") {
+	if _, err := c.Ping(ctx); err == nil || strings.Contains(err.Error(), "secret-word") {
 		t.Errorf("Ping of nobody: %v", err)
+	}
+}
+
+// TestPing: a store that answers and does not decide is none, and looking leaves nothing behind for long.
+func TestPing(t *testing.T) {
+	r := redistest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c := &Config{Store: r.URL}
+	c.Redis.Prefix = "shop:"
+	if took, err := c.Ping(ctx); err != nil || took <= 0 {
+		t.Errorf("%v, %v", took, err)
+	}
+	conn, err := redisstore.Open(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	keys, err := conn.Do(ctx, "KEYS", "*")
+	if names, _ := keys.([]any); err != nil || len(names) != 1 || !strings.HasPrefix(fmt.Sprint(names[0]), "shop:") {
+		t.Errorf("the store has %v, %v; want one key under the prefix", keys, err)
+	}
+	if _, err := conn.Do(ctx, "ACL", "SETUSER", "default", "-evalsha", "-eval"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Ping(ctx); err == nil || !strings.Contains(err.Error(), "answers but does not decide") {
+		t.Errorf("where scripts are refused: %v", err)
+	}
+	if took, err := (&Config{}).Ping(ctx); took != 0 || err != nil {
+		t.Errorf("without a shared store: %v, %v", took, err)
 	}
 }
 

@@ -31,7 +31,7 @@ Exit codes: 0 nothing found, or only warnings; 1 an error found, or with --stric
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "weir.yaml", "the configuration `file`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
-	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the shared store for an answer")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also have the shared store make a decision")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings too")
 	return cmd
 }
@@ -41,6 +41,7 @@ type checkReport struct {
 	Valid    bool              `json:"valid"`    // weir serve would start with it
 	Problems []problemReport   `json:"problems"` // why it would not
 	Findings []gateway.Finding `json:"findings"`
+	Store    *storeReport      `json:"store,omitempty"` // with --connect, if it decides
 }
 
 type problemReport struct {
@@ -51,18 +52,27 @@ type problemReport struct {
 	Text   string `json:"text"`
 }
 
-// connectTo finds a shared store that cannot be used. weir serve would start all the same.
-func connectTo(ctx context.Context, config *gateway.Config) []gateway.Finding {
+// storeReport is what --connect found out about a shared store that decides.
+type storeReport struct {
+	Name  string  `json:"name"` // its URL without a password
+	Milli float64 `json:"decision_ms"`
+}
+
+// connectTo asks the shared store, if there is one, for a decision. That it cannot be used is a finding: weir serve would start all the same.
+func connectTo(ctx context.Context, config *gateway.Config) (*storeReport, []gateway.Finding) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	err := config.Ping(ctx)
-	if err == nil {
-		return nil
+	took, err := config.Ping(ctx)
+	switch {
+	case err != nil:
+		return nil, []gateway.Finding{{
+			Severity: gateway.SeverityError, Field: "store", Fault: err.Error(),
+			Fix: "start it, or see whether address, user and password are right; until then each limit goes by on_error",
+		}}
+	case took == 0:
+		return nil, nil
 	}
-	return []gateway.Finding{{
-		Severity: gateway.SeverityError, Field: "store", Fault: err.Error(),
-		Fix: "start it, or see whether address, user and password are right; until then each limit goes by on_error",
-	}}
+	return &storeReport{Name: config.StoreName(), Milli: float64(took.Microseconds()) / 1000}, nil
 }
 
 func check(cmd *cobra.Command, path string, asJSON, strict, connect bool) error {
@@ -72,7 +82,8 @@ func check(cmd *cobra.Command, path string, asJSON, strict, connect bool) error 
 		report.Valid = true
 		report.Findings = append(report.Findings, gateway.Lint(config)...)
 		if connect {
-			report.Findings = append(report.Findings, connectTo(cmd.Context(), config)...)
+			store, findings := connectTo(cmd.Context(), config)
+			report.Store, report.Findings = store, append(report.Findings, findings...)
 		}
 	}
 	if asJSON {
@@ -89,6 +100,11 @@ func check(cmd *cobra.Command, path string, asJSON, strict, connect bool) error 
 			return failed(err)
 		}
 	} else {
+		if report.Store != nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "store %s decides, in %v ms\n", report.Store.Name, report.Store.Milli)
+		} else if connect && report.Valid && config.StoreName() == "memory" {
+			fmt.Fprintln(cmd.OutOrStdout(), "store memory: there is nothing to connect to")
+		}
 		for _, f := range report.Findings {
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), f); err != nil {
 				return failed(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-go/weir/gateway"
+	"github.com/weir-go/weir/internal/redistest"
 )
 
 // runWith runs a command line and returns what came of it.
@@ -159,5 +160,25 @@ func TestHashKey(t *testing.T) {
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, key) {
 			t.Errorf("%s: got %d %q %q", tt.name, code, stdout, stderr)
 		}
+	}
+}
+
+func TestCheckConnect(t *testing.T) {
+	connect := func(yaml string) (code int, stdout string) {
+		code, stdout, stderr := runWith(t, "", "check", "--connect", "-c", config(t, yaml))
+		if stderr != "" {
+			t.Errorf("standard error: %s", stderr)
+		}
+		return code, stdout
+	}
+	if code, out := connect(cleanYAML); code != 0 || !strings.HasPrefix(out, "store memory: there is nothing to connect to\n") {
+		t.Errorf("memory: got %d\n%s", code, out)
+	}
+	if code, out := connect(cleanYAML + "store: redis://:secret-word@127.0.0.1:1\n"); code != 1 || !strings.Contains(out, "connection refused") || strings.Contains(out, "secret-word") {
+		t.Errorf("nobody there: got %d\n%s", code, out)
+	}
+	url := redistest.Start(t).URL
+	if code, out := connect(cleanYAML + "store: " + url + "\n"); code != 0 || !strings.HasPrefix(out, "store "+url+" decides, in ") {
+		t.Errorf("a store that is well: got %d\n%s", code, out)
 	}
 }
