@@ -23,28 +23,21 @@ import (
 
 // fetching are the flags of weir fetch.
 type fetching struct {
-	url, items, out, report, rate, profile, store string
+	runFlags
+
+	url, items, out, report, profile, store string
 
 	headers     []string
-	workers     int
-	timeout     time.Duration
 	itemTimeout time.Duration
-	latency     time.Duration
 	maxHold     time.Duration
 	maxBody     int64
 	guard       time.Duration
 	json        bool
-	plan        bool
 	resume      bool
-	quiet       bool
-	asJSON      bool
-	refused     float64
-	limited     int
-	lost        int
 }
 
 func newFetch() *cobra.Command {
-	f := &fetching{}
+	f := &fetching{runFlags: runFlags{workers: 4, timeout: time.Minute, latency: time.Second, refused: 0.30, limited: 2}}
 	cmd := &cobra.Command{
 		Use:   "fetch [item ...]",
 		Short: "Fetch many items from a limited API, and account for every one",
@@ -64,30 +57,21 @@ Exit codes: 0 complete; 1 the verdict is no, or something failed: no results wer
   weir fetch --url 'https://api.example/v1/{id}' --rate 5/30s --items ids.txt --plan`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
+	f.add(cmd, "items")
 	fl := cmd.Flags()
 	fl.StringVar(&f.url, "url", "", "the `URL` of an item, with {id} where it goes")
 	fl.StringVar(&f.items, "items", "", "a `file` of items, one a line; - is standard input")
 	fl.StringArrayVar(&f.headers, "header", nil, "a header `'Name: value'`; the value may be env:VARIABLE or file:PATH")
-	fl.StringVar(&f.rate, "rate", "", "the server's `limit`, as 5/30s: never more starts than that in any such time")
 	fl.DurationVar(&f.guard, "guard", 0, "how much longer than the period to wait, for clocks and ways that differ")
-	fl.IntVar(&f.workers, "workers", 4, "`requests` at once")
 	fl.StringVar(&f.profile, "profile", "", "the `provider` whose answers to expect, as github or nvd; found out by itself if not given")
 	fl.StringVar(&f.store, "store", "", "a Redis `URL`, so that several machines share one limit")
 	fl.StringVar(&f.out, "out", "results.jsonl", "the `file` of results, a line of JSON an item")
 	fl.StringVar(&f.report, "report", "", "a `file` for the account of the run; written whatever the verdict")
 	fl.BoolVar(&f.json, "expect-json", true, "take only valid JSON for an answer")
-	fl.DurationVar(&f.timeout, "timeout", 60*time.Second, "for one attempt, to the end of its answer")
 	fl.DurationVar(&f.itemTimeout, "item-timeout", 0, "for one item with all waiting and attempts; 0 is none")
 	fl.DurationVar(&f.maxHold, "max-hold", 10*time.Minute, "the longest wait that a server may ask for")
 	fl.Int64Var(&f.maxBody, "max-body", 16<<20, "the most `bytes` of one answer")
-	fl.DurationVar(&f.latency, "latency", time.Second, "what to expect of one answer, for --plan and the first estimate")
-	fl.BoolVar(&f.plan, "plan", false, "say what the run will take, send nothing")
 	fl.BoolVar(&f.resume, "resume", false, "go on with the journal of a run that was not finished")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress on a terminal")
-	fl.BoolVar(&f.asJSON, "json", false, "print the account, or the plan, as JSON")
-	fl.Float64Var(&f.refused, "max-refused-share", 0.30, "fail over this `share` of requests refused")
-	fl.IntVar(&f.limited, "max-rate-limited", 2, "fail over this `number` of items not fetched because of the limit")
-	fl.IntVar(&f.lost, "max-not-fetched", 0, "fail over this `number` of items not fetched for other reasons")
 	return cmd
 }
 
@@ -139,20 +123,12 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	run := &batch.Run{
 		Name: f.url, Items: items, Fetch: source.Fetch, Workers: f.workers, Timeout: f.itemTimeout,
 		Out: f.out, Resume: f.resume, Progress: watch.item,
-		Thresholds: batch.Thresholds{RefusalShare: orNone(f.refused), RateLimited: orNone(f.limited), NotFetched: f.lost},
+		Thresholds: f.thresholds(cmd),
 	}
 	rep, err := run.Do(cmd.Context())
 	watch.end()
 	rep.Name = shownURL(f.url)
 	return f.tell(cmd, plan, rep, err)
-}
-
-// orNone turns a flag's 0, which means none, into what thresholds take for it.
-func orNone[T int | float64](n T) T {
-	if n == 0 {
-		return -1
-	}
-	return n
 }
 
 func (f *fetching) readItems(stdin io.Reader, args []string) ([]string, error) {
@@ -259,8 +235,9 @@ func givenHeader(lines []string) (http.Header, error) {
 // gate is the server's limit as a gate, and what it means for the run.
 func (f *fetching) gate(items int) (batch.Plan, []httplimit.Gate, error) {
 	plan := batch.Plan{Requests: items, Workers: f.workers, Latency: f.latency}
-	if f.workers < 1 {
-		return plan, nil, badUsage("--workers %d: want 1 or more", f.workers)
+	rate, err := f.check()
+	if err != nil {
+		return plan, nil, err
 	}
 	if f.profile != "" && httplimit.ProfileNamed(f.profile) == nil {
 		var names []string
@@ -271,10 +248,6 @@ func (f *fetching) gate(items int) (batch.Plan, []httplimit.Gate, error) {
 	}
 	if f.rate == "" {
 		return plan, nil, nil
-	}
-	rate, err := weir.ParseRate(f.rate)
-	if err != nil {
-		return plan, nil, badUsage("--rate: %v", err)
 	}
 	gate := httplimit.Gate{Limit: &weir.Limit{Name: "fetch", Algorithm: weir.SlidingLog, Rate: rate}, Guard: f.guard}
 	if err := gate.Validate(); err != nil {

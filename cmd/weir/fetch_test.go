@@ -204,6 +204,7 @@ func TestFetchPlanAndUsage(t *testing.T) {
 		"the period's unit":      {"--url", "http://host/{id}", "--rate", "7/fortnight", "a"},
 		"none of github, nvd":    {"--url", "http://host/{id}", "--profile", "acme", "a"},
 		"want 1 or more":         {"--url", "http://host/{id}", "--workers", "0", "a"},
+		"want 0 to 1":            {"--url", "http://host/{id}", "--max-refused-share", "30", "a"},
 		"the form is":            {"--url", "http://host/{id}", "--header", "secret", "a"},
 		"the environment has no": {"--url", "http://host/{id}", "--header", "X: env:WEIR_TEST_NOWHERE", "a"},
 		"no such file":           {"--url", "http://host/{id}", "--items", "nowhere.txt"},

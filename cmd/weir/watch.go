@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/batch"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/vulnwatch"
@@ -24,26 +24,18 @@ import (
 
 // watching are the flags of weir watch.
 type watching struct {
-	list, out, keyFile, nvdURL, title, siteURL, rate string
+	runFlags
 
-	kevURLs []string
-	every   time.Duration
-	timeout time.Duration
-	latency time.Duration
-	workers int
-	plan    bool
-	quiet   bool
-	asJSON  bool
+	list, out, keyFile, nvdURL, title, siteURL string
 
-	refused   float64
-	limited   int
-	lost      int
+	kevURLs   []string
+	every     time.Duration
 	gone      float64
 	kevShrink float64
 }
 
 func newWatch() *cobra.Command {
-	f := &watching{}
+	f := &watching{runFlags: runFlags{workers: 5, timeout: 150 * time.Second, latency: 4 * time.Second, limited: 2}}
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Check every CVE of a list against NVD and CISA KEV, and publish what changed",
@@ -67,32 +59,33 @@ This product uses data from the NVD API but is not endorsed or certified by the 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
+	f.add(cmd, "CVEs")
 	fl := cmd.Flags()
+	for flag, usage := range map[string]string{
+		"rate":              "the `limit` of --nvd-url if it is not the NVD's 5/30s, with a key 50/30s",
+		"workers":           "`requests` at once; with a key and thousands of CVEs more are of use, see --plan",
+		"timeout":           "for one answer of the NVD, to its end; it can be slow with a hundred records",
+		"plan":              "say what a check will take, send nothing",
+		"json":              "print a JSON object a check",
+		"max-refused-share": "fail over this `share` of requests refused; without it, over 0.3 of 20 requests or more",
+	} {
+		fl.Lookup(flag).Usage = usage
+	}
 	fl.StringVar(&f.list, "list", "", "the `file` of CVE ids, one a line")
 	fl.StringVar(&f.out, "out", "", "the `folder` of the site; it must be new, or one that weir made")
 	fl.StringVar(&f.keyFile, "nvd-key-file", "", "a `file` with an API key of the NVD")
 	fl.StringVar(&f.nvdURL, "nvd-url", vulnwatch.NVDURL, "the NVD's API 2.0, or what serves as it")
 	fl.StringArrayVar(&f.kevURLs, "kev-url", []string{vulnwatch.KEVURL, vulnwatch.KEVMirror}, "a `URL` of CISA's catalogue; several are tried in their order")
-	fl.StringVar(&f.rate, "rate", "", "the `limit` of --nvd-url if it is not the NVD's 5/30s, with a key 50/30s")
 	fl.DurationVar(&f.every, "every", 0, "check again and again, with this `period`")
-	fl.IntVar(&f.workers, "workers", 5, "`requests` at once; with a key and thousands of CVEs more are of use, see --plan")
-	fl.DurationVar(&f.timeout, "timeout", 150*time.Second, "for one answer of the NVD, to its end; it can be slow with a hundred records")
-	fl.DurationVar(&f.latency, "latency", 4*time.Second, "what to expect of one answer, for the plan")
 	fl.StringVar(&f.title, "title", "", "what the pages are called")
 	fl.StringVar(&f.siteURL, "site-url", "", "where the site is published, for links in the feeds, as https://example.org/cves/")
-	fl.BoolVar(&f.plan, "plan", false, "say what a check will take, send nothing")
-	fl.BoolVar(&f.quiet, "quiet", false, "no progress on a terminal")
-	fl.BoolVar(&f.asJSON, "json", false, "print a JSON object a check")
-	fl.Float64Var(&f.refused, "max-refused-share", 0, "fail over this `share` of requests refused; without it, over 0.3 of 20 requests or more")
-	fl.IntVar(&f.limited, "max-rate-limited", 2, "fail over this `number` of CVEs not fetched because of the limit")
-	fl.IntVar(&f.lost, "max-not-fetched", 0, "fail over this `number` of CVEs not fetched for other reasons")
 	fl.Float64Var(&f.gone, "max-gone-share", 0.01, "take it for a broken answer if the NVD knows more than this `share` of its CVEs no longer")
 	fl.Float64Var(&f.kevShrink, "max-kev-shrink", 0.01, "refuse a catalogue that has lost more than this `share` of its entries")
 	return cmd
 }
 
 func (f *watching) run(cmd *cobra.Command) error {
-	if err := f.check(cmd); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
 	key, err := f.readKey()
@@ -132,42 +125,27 @@ func (f *watching) cannot(cmd *cobra.Command, err error) error {
 }
 
 // check looks at the flags.
-func (f *watching) check(cmd *cobra.Command) error {
+func (f *watching) check() error {
 	switch {
 	case f.list == "":
 		return badUsage("--list is missing: a file of CVE ids, one a line")
 	case f.out == "" && !f.plan:
 		return badUsage("--out is missing: the folder of the site")
-	case f.workers < 1:
-		return badUsage("--workers %d: want 1 or more", f.workers)
 	case f.every < 0 || f.every > 0 && f.every < time.Second:
 		return badUsage("--every %v: want a second or more", f.every)
 	case f.timeout <= 0:
 		return badUsage("--timeout %v: want a time above 0", f.timeout)
 	}
-	for _, share := range []struct {
-		flag  string
-		value float64
-	}{{"--max-refused-share", f.refused}, {"--max-gone-share", f.gone}, {"--max-kev-shrink", f.kevShrink}} {
-		if !(share.value >= 0 && share.value <= 1) {
-			return badUsage("%s %v: want 0 to 1", share.flag, share.value)
-		}
+	if _, err := f.runFlags.check(); err != nil {
+		return err
 	}
-	if f.rate != "" {
-		if _, err := weir.ParseRate(f.rate); err != nil {
-			return badUsage("--rate: %v", err)
-		}
+	if err := cmp.Or(checkShare("max-gone-share", f.gone), checkShare("max-kev-shrink", f.kevShrink)); err != nil {
+		return err
 	}
-	for _, given := range append([]string{f.nvdURL}, f.kevURLs...) {
-		u, err := url.Parse(given)
+	for _, address := range append([]string{f.nvdURL}, f.kevURLs...) {
+		u, err := url.Parse(address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return badUsage("%q: want http:// or https:// and a host", given)
-		}
-	}
-	// 0 is none, while the packages read it as what is usual.
-	for flag, share := range map[string]*float64{"max-refused-share": &f.refused, "max-gone-share": &f.gone, "max-kev-shrink": &f.kevShrink} {
-		if *share == 0 && cmd.Flags().Changed(flag) {
-			*share = -1
+			return badUsage("%q: want http:// or https:// and a host", address)
 		}
 	}
 	return nil
@@ -219,9 +197,7 @@ func (f *watching) sayList(w io.Writer, problems []string) {
 
 func (f *watching) nvd(key string) *vulnwatch.NVD {
 	n := &vulnwatch.NVD{URL: f.nvdURL, Key: key, Workers: f.workers}
-	if f.rate != "" {
-		n.Rate, _ = weir.ParseRate(f.rate) // check has seen that it can be read
-	}
+	n.Rate, _ = f.runFlags.check() // that it can be read has been seen
 	return n
 }
 
@@ -256,9 +232,9 @@ func (f *watching) once(ctx context.Context, cmd *cobra.Command, key string, ids
 	}
 	w := vulnwatch.Watch{
 		IDs: ids, Problems: problems, Out: f.out, Title: f.title, URL: f.siteURL, NVD: nvd,
-		KEV:        &vulnwatch.KEV{URLs: f.kevURLs, Client: &http.Client{Transport: kev}, Shrink: f.kevShrink},
-		Thresholds: batch.Thresholds{RefusalShare: f.refused, RateLimited: orNone(f.limited), NotFetched: f.lost},
-		GoneShare:  f.gone,
+		KEV:        &vulnwatch.KEV{URLs: f.kevURLs, Client: &http.Client{Transport: kev}, Shrink: given(cmd, "max-kev-shrink", f.kevShrink)},
+		Thresholds: f.thresholds(cmd),
+		GoneShare:  given(cmd, "max-gone-share", f.gone),
 	}
 	e, err := w.Run(ctx)
 	progress.end()
