@@ -173,6 +173,9 @@ func (c *Conn) connect(ctx context.Context) (rueidis.Client, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed { // since it was connected, perhaps
+		return nil, errClosed
+	}
 	if c.client == nil {
 		return nil, c.err
 	}

@@ -11,7 +11,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +143,29 @@ func TestSentinelFailover(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("no decision after the failover: %v", err)
+		}
+	}
+}
+
+// TestCloseWhileConnecting: whoever waits for the first connection when it is made and closed at once is told so.
+func TestCloseWhileConnecting(t *testing.T) {
+	s := startRedis(t)
+	for i := range 300 {
+		c, err := redisstore.Open(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asking sync.WaitGroup
+		for range 4 {
+			asking.Go(func() { c.Ping(t.Context()) }) // an answer, or an error
+		}
+		for range i { // at another moment each time
+			runtime.Gosched()
+		}
+		c.Close()
+		asking.Wait()
+		if err := c.Ping(t.Context()); err == nil {
+			t.Fatal("a closed connection answers")
 		}
 	}
 }
