@@ -38,7 +38,7 @@ var mutants = []struct{ name, is, fault string }{
 	{"settling forgotten", "if c.rest <= now + LATENESS then return end", "if true then return end"},
 	{"settling too early", "local NEVER, LATENESS = 9007199254740991, 60000000", "local NEVER, LATENESS = 9007199254740991, 6000000"},
 	{"a floor lost", "local room, alg = law.cap - keep, law.alg\n  if cost > room then return NEVER end", "local room, alg = law.cap, law.alg\n  if cost > room then return NEVER end"},
-	{"charges that meet asked apart", "if o ~= charge and o.c == c then", "if false then"},
+	{"charges that meet asked apart", "if o ~= charge and o.c == c and", "if false and"},
 	{"the floor of those that meet lost", "keep = max(keep, o.keep)", ""},
 	{"the last refusal for the latest", "ok, at = 0, max(at, it.at)", "ok, at = 0, it.at"},
 	{"a shadow that refuses", "if it.at > now and not law.shadow then", "if it.at > now then"},
