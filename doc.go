@@ -18,6 +18,7 @@
 //
 // The zero Limiter keeps its own [Memory]; any [Store] can stand in its place, so that many processes share
 // the limits. A Store loads cells, calls [Decide] and saves them: all arithmetic is in this package, on integers, without a clock.
+// Only who writes a Store needs [Tx], [TxCharge], [Cell], [Entry], [Law], [Instant] and [Op].
 //
 // Package httplimit puts a Limiter in front of an http.Handler, or behind an http.Client; package gateway in front of any
 // server. Package redisstore has a Store that many processes share, and package storetest the tests for a Store of your own.
