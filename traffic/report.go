@@ -28,6 +28,7 @@ type Verdict struct {
 	Subject string // as orders
 	OK      bool
 	Text    string // as "survive: 0.02 % of 61,200 refused, at most 0.1 % agreed"
+	Open    bool   // what was measured answers neither yes nor no; OK is false then
 }
 
 // Fact is one number that matters.

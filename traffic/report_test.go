@@ -14,7 +14,7 @@ func TestReportIsSelfContainedAndEscapes(t *testing.T) {
 	const evil = `</title></svg><script src="https://evil.example/x.js">alert(1)</script><img src=x onerror=y>`
 	r := &Report{
 		Title: evil, Lead: evil, Agreed: evil, Made: evil,
-		Verdicts: []Verdict{{evil, true, evil}, {"orders", false, "do not survive"}},
+		Verdicts: []Verdict{{evil, true, evil, false}, {"orders", false, "do not survive", false}, {evil, false, evil, true}},
 		Facts:    []Fact{{evil, evil, true}},
 		Notes:    []string{evil},
 		Sections: []Section{{

@@ -57,14 +57,15 @@ still reports. Redirects are counted, not followed.
 
 Some of the refused do what Retry-After says: they wait just as long and ask again, on top of the load. Kept: not refused then.
 Taken: refused, but another request of the same client was served meanwhile. Unclear: refused, and only others were served
-meanwhile, which may share a limit. Broken: refused, and nothing but the server explains it.
+meanwhile, which may share a limit. Broken: refused, and nothing but the server explains it. "not shown" is said of Retry-After
+where none of them was served: others came first.
 
 With --scenario, --for plays it in a shorter time: its shape squeezed, its rates as they are. --share sends a part of it.
 A client's address goes into X-Forwarded-For, which a server believes from proxies that it trusts; weir serve needs
 clients: {trusted_proxies: [127.0.0.0/8]} for a test. --identify says it otherwise.
 
-Exit codes: 0 measured; 1 a class was served less than agreed in the scenario, a promise was broken, or nothing was answered;
-2 wrong arguments, nothing was sent; 3 interrupted.`,
+Exit codes: 0 measured, also if a verdict is "not shown"; 1 a class was served less than agreed in the scenario, a promise
+was broken, or nothing was answered; 2 wrong arguments, nothing was sent; 3 interrupted.`,
 		Example: `  weir load --url http://127.0.0.1:8080/ --rate 500/s --for 10s --ceiling 1000/s
   weir load --url http://127.0.0.1:8080 --scenario examples/blackfriday.yaml --for 2m --ceiling 500/s --html load.html
   weir load --url https://staging.example --allow-host staging.example --scenario s.yaml --ceiling 200/s \
@@ -379,7 +380,7 @@ func progressLine(p traffic.DriveProgress, length time.Duration) string {
 	line := fmt.Sprintf("%v of %v: %s sent, %s served, %s refused, %s failed or unanswered; p99 %s", min(p.Elapsed, length).Round(time.Second), length,
 		traffic.Count(t.Sent), traffic.Count(t.OK), traffic.Count(t.Refused), traffic.Count(t.Failed+t.Unanswered), latency(t.Latency.Quantile(0.99)))
 	if p.Ending && p.Waiting > 0 {
-		line = fmt.Sprintf("%v: all sent; %d clients still wait as Retry-After told them", p.Elapsed.Round(time.Second), p.Waiting)
+		line = fmt.Sprintf("%v: all sent; still waiting as Retry-After told them: %d", p.Elapsed.Round(time.Second), p.Waiting)
 	}
 	return line
 }

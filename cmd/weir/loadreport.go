@@ -99,6 +99,18 @@ type loadVerdict struct {
 	Subject string `json:"subject"`
 	OK      bool   `json:"ok"`
 	Text    string `json:"text"`
+	Open    bool   `json:"not_shown,omitempty"` // neither yes nor no could be shown: OK is false, and yet nothing has failed
+}
+
+// sign is how the line of a verdict begins.
+func (v *loadVerdict) sign() string {
+	switch {
+	case v.OK:
+		return "yes"
+	case v.Open:
+		return "not shown"
+	}
+	return "NO"
 }
 
 func newLoadReport(p *loadPlan, d *traffic.Driven) *loadReport {
@@ -175,15 +187,26 @@ func (r *loadReport) judge() {
 	switch p := &r.Total.Promises; {
 	case p.Broken > 0:
 		e := p.Example
-		r.Verdicts = append(r.Verdicts, loadVerdict{"Retry-After", false, fmt.Sprintf(
+		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", Text: fmt.Sprintf(
 			"cannot be believed: of %s that did what it said, refused again though nobody was served meanwhile: %d. As %s for %s: told %s, waited %v, then told %s",
 			clients(p.Followed), p.Broken, printable(e.Request), printable(e.Client), printable(e.Said), e.Waited.Round(time.Millisecond), dash(printable(e.ThenSaid)))})
-	case p.Kept+p.Taken > 0:
+	case p.Kept > 0:
 		text := fmt.Sprintf("can be believed: of %s that did what it said, served: %d; overtaken by requests of the same client: %d", clients(p.Followed), p.Kept, p.Taken)
 		if p.Unclear > 0 {
 			text += fmt.Sprintf("; perhaps by those of others: %d", p.Unclear)
 		}
-		r.Verdicts = append(r.Verdicts, loadVerdict{"Retry-After", true, text})
+		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", OK: true, Text: text})
+	case p.Taken+p.Unclear > 0: // that nobody was let down is no proof when nobody was served
+		none := fmt.Sprintf("none of %s that did what it said was served", clients(p.Followed))
+		if p.Followed == 1 {
+			none = "the one client that did what it said was not served"
+		}
+		remedy := "lower --rate or use more --clients"
+		if r.plan.scenario != nil {
+			remedy = "send less of the scenario with --share"
+		}
+		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", Open: true, Text: fmt.Sprintf("may be true or not: %s; others came first (requests of the same client: %d; perhaps those of others: %d): %s",
+			none, p.Taken, p.Unclear, remedy)})
 	}
 }
 
@@ -196,7 +219,7 @@ func (r *loadReport) verdict() error {
 		return failed(fmt.Errorf("load: nothing was answered: %s", printable(r.Faults[0].Reason)))
 	}
 	for _, v := range r.Verdicts {
-		if !v.OK {
+		if !v.OK && !v.Open {
 			return failed(errors.New("load: the verdict is no"))
 		}
 	}
@@ -349,7 +372,7 @@ func (r *loadReport) writeText(out io.Writer) error {
 		if i == 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%s: %s %s.\n", map[bool]string{true: "yes", false: "NO"}[v.OK], printable(v.Subject), v.Text)
+		fmt.Fprintf(&b, "%s: %s %s.\n", v.sign(), printable(v.Subject), v.Text)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
