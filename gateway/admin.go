@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,13 +25,14 @@ const maxHold = 366 * 24 * time.Hour
 //	GET    /readyz                          200 if requests should come here, else 503
 //	GET    /metrics                         for Prometheus
 //	GET    /limits                          the limits in force
+//	GET    /limits/{name}                   one limit; what it has left, if it has the empty key only
 //	GET    /limits/{name}/{key}             what the key has left; it charges nothing
 //	DELETE /limits/{name}/{key}             forget what the key has spent, and its hold
 //	POST   /limits/{name}/{key}/hold?for=30s  let the key pass nothing for that long; for=0 lifts the hold
 //	POST   /limits/{name}/hold?for=30s      the same for all keys of the limit
 //
 // A key is the text that the rule's key makes, escaped as a path segment: user:42, ip:203.0.113.7,
-// ip:2001:db8::%2F64, and nothing at all for the key "global". With ?by=hash it is a hash as the dashboard and the log have
+// ip:2001:db8::%2F64, and nothing at all for the key "global". One that no request can have is refused. With ?by=hash it is a hash as the dashboard and the log have
 // it, of a key that the dashboard lists or that is held.
 //
 // DELETE and POST need the bearer token of Admin.TokenFile. Without a token file only requests that arrive on a
@@ -48,6 +50,7 @@ func (g *Gateway) AdminHandler() http.Handler {
 	}
 	mux.Handle("GET /metrics", g.metrics.handler())
 	mux.HandleFunc("GET /limits", g.adminLimits)
+	mux.HandleFunc("GET /limits/{name}", g.adminLimit)
 	mux.HandleFunc("GET /limits/{name}/{key...}", g.withCharge(g.adminPeek))
 	mux.HandleFunc("DELETE /limits/{name}/{key...}", g.change(g.withCharge(g.adminReset)))
 	mux.HandleFunc("POST /limits/{name}/{key}/hold", g.change(g.withCharge(g.adminHold)))
@@ -135,26 +138,48 @@ func (g *Gateway) adminReady(w http.ResponseWriter, r *http.Request) {
 	}{status == http.StatusOK, g.draining.Load(), breakers})
 }
 
+// limitInForce is the JSON of a limit.
+type limitInForce struct {
+	Name      string         `json:"name"`
+	Algorithm weir.Algorithm `json:"algorithm"`
+	Rate      weir.Rate      `json:"rate"`
+	Capacity  int64          `json:"capacity"`
+	Headroom  int64          `json:"headroom,omitempty"`
+	Shadow    bool           `json:"shadow,omitempty"`
+}
+
+func inForce(l *weir.Limit) limitInForce {
+	return limitInForce{l.Name, l.Algorithm, l.Rate, l.Capacity(), l.Headroom, l.Shadow}
+}
+
 func (g *Gateway) adminLimits(w http.ResponseWriter, r *http.Request) {
-	type limit struct {
-		Name      string         `json:"name"`
-		Algorithm weir.Algorithm `json:"algorithm"`
-		Rate      weir.Rate      `json:"rate"`
-		Capacity  int64          `json:"capacity"`
-		Headroom  int64          `json:"headroom,omitempty"`
-		Shadow    bool           `json:"shadow,omitempty"`
-	}
-	limits := []limit{}
+	limits := []limitInForce{}
 	for _, l := range g.site.Load().config.Limits {
-		limits = append(limits, limit{l.Name, l.Algorithm, l.Rate, l.Capacity(), l.Headroom, l.Shadow})
+		limits = append(limits, inForce(&l.Limit))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"limits": limits})
 }
 
+func (g *Gateway) adminLimit(w http.ResponseWriter, r *http.Request) {
+	s := g.site.Load()
+	l := s.limits[r.PathValue("name")]
+	switch {
+	case l == nil:
+		writeProblem(w, http.StatusNotFound, noSuchLimit)
+	case len(s.config.keyUses(l.Name)) > 0 && !slices.ContainsFunc(s.config.keyUses(l.Name), func(u keyUse) bool { return u.parts[0].Kind != KeyGlobal }):
+		g.adminPeek(w, r, l.For(""))
+	default:
+		writeJSON(w, http.StatusOK, inForce(l))
+	}
+}
+
+const noSuchLimit = "no limit of this name; GET /limits lists them"
+
 // withCharge finds the limit and key of a path: the whole limit if the path has no key.
 func (g *Gateway) withCharge(next func(http.ResponseWriter, *http.Request, weir.Charge)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		l := g.site.Load().limits[r.PathValue("name")]
+		s := g.site.Load()
+		l := s.limits[r.PathValue("name")]
 		key := r.PathValue("key")
 		if l != nil && byHash(r) {
 			text, ok := g.board.keyOf(l.Name, key)
@@ -166,10 +191,14 @@ func (g *Gateway) withCharge(next func(http.ResponseWriter, *http.Request, weir.
 		}
 		switch {
 		case l == nil:
-			writeProblem(w, http.StatusNotFound, "no limit of this name; GET /limits lists them")
+			writeProblem(w, http.StatusNotFound, noSuchLimit)
 		case r.Pattern == "POST /limits/{name}/hold":
 			next(w, r, l.Every())
 		default:
+			if why := s.config.keyFault(l.Name, key); why != "" && !byHash(r) {
+				badRequest(w, why)
+				return
+			}
 			next(w, r, l.For(key))
 		}
 	}
@@ -241,8 +270,23 @@ func (g *Gateway) storeFailed(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusServiceUnavailable, "the store did not answer")
 }
 
+// badRequest answers with a problem of RFC 9457 whose detail may quote the request.
+func badRequest(w http.ResponseWriter, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	encodeJSON(w, http.StatusBadRequest, struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", http.StatusText(http.StatusBadRequest), http.StatusBadRequest, detail})
+}
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	encodeJSON(w, status, v)
+}
+
+func encodeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)

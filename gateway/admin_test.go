@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,8 +79,8 @@ func TestAdminLimits(t *testing.T) {
 	request("X-Forwarded-For: 198.51.100.1", 200)
 
 	for path, want := range map[string]int{
-		"/limits/client/x/hold": 400, "/limits/client/x/hold?for=-1s": 400, "/limits/client/x/hold?for=soon": 400,
-		"/limits/client/x/hold?for=100000h": 400, "/limits/none/hold?for=1s": 404, "/limits/client": 405,
+		"/limits/client/ip:203.0.113.9/hold": 400, "/limits/client/x/hold": 400, "/limits/client/ip:203.0.113.9/hold?for=-1s": 400, "/limits/client/ip:203.0.113.9/hold?for=soon": 400,
+		"/limits/client/ip:203.0.113.9/hold?for=100000h": 400, "/limits/none/hold?for=1s": 404, "/limits/client": 405,
 	} {
 		change("POST", path, want)
 	}
@@ -91,6 +93,100 @@ func TestAdminLimits(t *testing.T) {
 	}
 	if res, body := ask(t, "GET", admin+"/healthz"); res.StatusCode != 200 || body != `{"status":"ok"}`+"\n" {
 		t.Errorf("%s %s", res.Status, body)
+	}
+}
+
+// A key that no request can have would be held, reset and shown without anybody noticing.
+func TestAdminRefusesKeysThatNobodyHas(t *testing.T) {
+	limits := []*weir.Limit{perHour("client", 9), perHour("ip", 9), perHour("user", 9), perHour("route", 9), perHour("tenant", 9),
+		perHour("both", 9), perHour("all", 9), perHour("two", 9), perHour("unused", 9)}
+	charges := []Charge{{Limit: "client"}, {Limit: "ip", Key: "ip"}, {Limit: "user", Key: "user"}, {Limit: "route", Key: "route"},
+		{Limit: "tenant", Key: "header:X-Tenant"}, {Limit: "both", Key: "ip+route"}, {Limit: "all", Key: "global"}, {Limit: "two", Key: "global"}, {Limit: "two", Key: "ip"}}
+	cfg := trustLoopback(everything("http://127.0.0.1:1", limits, charges...))
+	cfg.Identity.Header = &TrustHeader{Name: "X-User"}
+	anonymous := trustLoopback(everything("http://127.0.0.1:1", limits, charges...))
+	anonymous.Clients.IPv6Prefix = 56
+
+	const only = " begin with \"ip:\""
+	for _, c := range []struct {
+		config     *Config
+		limit, key string
+		detail     string // after keys of limit …; empty: a request can have it
+	}{
+		{cfg, "client", "127.0.0.1", ` begin with "user:" or "ip:"; did you mean "ip:127.0.0.1"?`},
+		{cfg, "client", "alice", ` begin with "user:" or "ip:"; did you mean "user:alice"?`},
+		{cfg, "client", "", ` begin with "user:" or "ip:"`},
+		{cfg, "client", "ip:127.0.0.1", ""},
+		{cfg, "client", "user:alice/x", ""},
+		{cfg, "client", "ip:2001:db8::1", ` begin with "user:" or "ip:"; did you mean "ip:2001:db8::/64"?`},
+		{cfg, "client", "2001:DB8::1", ` begin with "user:" or "ip:"; did you mean "ip:2001:db8::/64"?`},
+		{cfg, "client", "ip:2001:db8::/64", ""},
+		{cfg, "client", "ip:::ffff:192.0.2.1", ` begin with "user:" or "ip:"; did you mean "ip:192.0.2.1"?`},
+		{cfg, "client", "ip:localhost", ` begin with "user:" or "ip:" and an address, and "localhost" is none`},
+		{anonymous, "client", "127.0.0.1", only + `; did you mean "ip:127.0.0.1"?`},
+		{anonymous, "client", "user:alice", only},
+		{anonymous, "client", "ip:2001:db8::/64", only + `; did you mean "ip:2001:db8::/56"?`},
+		{cfg, "ip", "user:alice", only},
+		{cfg, "user", "ip:127.0.0.1", ` begin with "user:"`},
+		{cfg, "user", "", ""}, // all that have none
+		{cfg, "route", "/", ` are "route:/"; did you mean "route:/"?`},
+		{cfg, "route", "route:/", ""},
+		{cfg, "tenant", "acme", ` begin with "header:X-Tenant:"; did you mean "header:X-Tenant:acme"?`},
+		{cfg, "tenant", "header:X-Tenant:acme", ""},
+		{cfg, "tenant", "header:X-Tenant=00ff", ""},
+		{cfg, "both", "ip:127.0.0.1", ` are those of ip and route, each with its length in front, as "14:ip:203.0.113.77:route:/"`},
+		{cfg, "both", "12:ip:127.0.0.17:route:/", ""},
+		{cfg, "both", "12:ip:127.0.0.17:route:/x", ` are those of ip and route, each with its length in front, as "14:ip:203.0.113.77:route:/"`},
+		{cfg, "both", "99:ip:127.0.0.1", ` are those of ip and route, each with its length in front, as "14:ip:203.0.113.77:route:/"`},
+		{cfg, "all", "", ""},
+		{cfg, "all", "x", " are one, the empty one"},
+		{cfg, "two", "", ""},
+		{cfg, "two", "x", " are one, the empty one or begin with \"ip:\""},
+		{cfg, "unused", "x", ""},
+	} {
+		g, err := New(c.config, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(g.AdminHandler())
+		path := s.URL + "/limits/" + c.limit + "/" + url.PathEscape(c.key)
+		status, want := 200, ""
+		if c.detail != "" {
+			status, want = 400, `keys of limit "`+c.limit+`"`+c.detail
+		}
+		requests := map[string]string{"GET": path, "DELETE": path}
+		if strings.Trim(c.key, "/") != "" { // the mux has other ideas of these
+			requests["POST"] = path + "/hold?for=10m"
+		}
+		for method, to := range requests {
+			res, body := ask(t, method, to)
+			var problem struct{ Detail string }
+			if err := json.Unmarshal([]byte(body), &problem); err != nil && res.StatusCode != 204 {
+				t.Errorf("%v: %s", err, body)
+			}
+			if res.StatusCode&^4 != status || problem.Detail != want {
+				t.Errorf("%s %s %q: %s %s, want %d %s", method, c.limit, c.key, res.Status, problem.Detail, status, want)
+			}
+		}
+		s.Close()
+	}
+}
+
+func TestAdminLimit(t *testing.T) {
+	g, err := New(everything("http://127.0.0.1:1", []*weir.Limit{perHour("client", 2), perHour("all", 3)}, Charge{Limit: "client"}, Charge{Limit: "all", Key: "global"}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(g.AdminHandler())
+	defer s.Close()
+	for path, want := range map[string]string{
+		"/limits/client": `200 {"name":"client","algorithm":"token-bucket","rate":"2/h","capacity":2}`,
+		"/limits/all":    `200 {"limit":"all","key":"","allowed":true,"remaining":3,"capacity":3,"retry_after":0,"held":0}`,
+		"/limits/none":   `404 {"type":"about:blank","title":"Not Found","status":404,"detail":"no limit of this name; GET /limits lists them"}`,
+	} {
+		if res, body := ask(t, "GET", s.URL+path); strconv.Itoa(res.StatusCode)+" "+body != want+"\n" {
+			t.Errorf("%s: %s %s, want %s", path, res.Status, body, want)
+		}
 	}
 }
 
