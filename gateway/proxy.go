@@ -140,11 +140,7 @@ func (x *exchange) admit() bool {
 			return false
 		}
 		x.g.metrics.errors.Inc()
-		level := slog.LevelError
-		if errors.Is(err, redisstore.ErrUnavailable) {
-			level = slog.LevelInfo // a refusal by policy; that the store is away has been said, once
-		}
-		x.g.log.Log(ctx, level, "store failed", "err", err, "route", rt.name)
+		x.logStoreFailure(err)
 		x.refuse(&httplimit.Refusal{Err: err})
 		return false
 	}
@@ -362,14 +358,33 @@ func (x *exchange) settle() {
 	}
 }
 
-// logRefusal writes one line for a refused request, with the limit that makes it wait the longest.
+// logStoreFailure writes a line for a request that could not be decided on, or counts it.
+func (x *exchange) logStoreFailure(err error) {
+	ctx, level, lines := x.r.Context(), slog.LevelError, x.g.storeFailures
+	if errors.Is(err, redisstore.ErrUnavailable) {
+		level, lines = slog.LevelInfo, x.g.storeRefusals // by policy; that the store is away has been said, once
+	}
+	if !x.g.log.Enabled(ctx, level) || !x.g.log.Enabled(ctx, slog.LevelDebug) && !lines.pass(hashOf(x.route.name)) {
+		return
+	}
+	x.g.log.Log(ctx, level, "store failed", "err", err, "route", x.route.name)
+}
+
+// logRefusal writes one line for a refused request, with the limit that makes it wait the longest, or counts it.
 func (x *exchange) logRefusal(f *httplimit.Refusal) {
 	ctx := x.r.Context()
 	if !x.g.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
+	worst, lines, key := x.worst(), x.route.full, ""
+	if worst >= 0 { // else the queue is full
+		lines, key = x.route.charges[worst].lines, x.charges[worst].Key
+	}
+	if !x.g.log.Enabled(ctx, slog.LevelDebug) && !lines.pass(hashOf(key)) {
+		return
+	}
 	attrs := make([]slog.Attr, 0, 6)
-	if worst := x.worst(); worst >= 0 { // else the queue is full
+	if worst >= 0 {
 		c := &x.charges[worst]
 		attrs = append(attrs,
 			slog.String("limit", c.Limit.Name),

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -35,6 +36,7 @@ type site struct {
 	token     *[sha256.Size]byte          // hash of the admin token; nil: none
 	both      sync.Map                    // [2]*route to the *route that charges both
 	heats     map[string]*heat            // by limit; none without an admin listener
+	lines     map[[2]string]*fewLines     // by the limit, or the route, that they are about
 }
 
 // route is a Route, ready to run.
@@ -47,6 +49,7 @@ type route struct {
 	upstream *upstream
 	proxy    *httputil.ReverseProxy
 	statuses *statuses
+	full     *fewLines // of the queue, where there is one
 }
 
 // ServeHTTP is never called: it makes a route what a ServeMux can find.
@@ -62,7 +65,8 @@ type charge struct {
 	only       []int
 	settles    bool
 	tally      tally
-	heat       *heat // nil: nobody asks which keys use the most, or there is only one
+	lines      *fewLines // of the limit
+	heat       *heat     // nil: nobody asks which keys use the most, or there is only one
 }
 
 // keyPart is a KeyPart, ready to run.
@@ -84,6 +88,19 @@ func (g *Gateway) compile(cfg *Config, old *site) (*site, error) {
 		mux:       http.NewServeMux(),
 		certs:     make(map[string]*tls.Certificate),
 		heats:     make(map[string]*heat),
+		lines:     make(map[[2]string]*fewLines),
+	}
+	if old != nil {
+		for _, l := range cfg.Limits {
+			if id := [2]string{"limit", l.Name}; old.lines[id] != nil {
+				s.lines[id] = old.lines[id]
+			}
+		}
+		for _, r := range cfg.Routes {
+			if id := [2]string{"route", r.Pattern}; old.lines[id] != nil {
+				s.lines[id] = old.lines[id]
+			}
+		}
 	}
 	if err := s.form.UnmarshalText([]byte(cfg.Headers)); err != nil {
 		return nil, fault("headers", err)
@@ -172,6 +189,9 @@ func (g *Gateway) addRoute(s *site, field string, conf *Route, old *site) (err e
 			r.queue = was.queue // with those that wait in it
 		}
 	}
+	if r.queue != nil {
+		r.full = g.linesAbout(s, "route", conf.Pattern)
+	}
 	name := conf.Upstream
 	if name == "" { // the only one
 		name = sortedKeys(s.upstreams)[0]
@@ -225,10 +245,20 @@ func (g *Gateway) charges(s *site, route string, confs []Charge) []charge {
 			only:       conf.Only,
 			settles:    len(conf.Only) > 0 || l.Algorithm == weir.Concurrency,
 			tally:      g.metrics.tally(l.Name),
+			lines:      g.linesAbout(s, "limit", l.Name),
 			heat:       hot,
 		})
 	}
 	return all
+}
+
+// linesAbout bounds the lines about refusals of a limit, or of a route's queue.
+func (g *Gateway) linesAbout(s *site, what, name string) *fewLines {
+	id := [2]string{what, name}
+	if s.lines[id] == nil {
+		s.lines[id] = &fewLines{log: g.log, level: slog.LevelInfo, text: "requests refused, not logged one by one", about: slog.String(what, name)}
+	}
+	return s.lines[id]
 }
 
 // fault is what is wrong with one field.

@@ -42,6 +42,9 @@ type Gateway struct {
 	tracing *tracing // nil: none
 	board   *board   // what the dashboard shows; nil without an admin listener
 
+	storeFailures *fewLines
+	storeRefusals *fewLines // by the policy for a store that does not answer
+
 	site     atomic.Pointer[site] // what the configuration in force says
 	reloadMu sync.Mutex           // held to replace it
 	draining atomic.Bool
@@ -56,6 +59,9 @@ type Options struct {
 	// Logger gets a line for each request that is refused (level Info) or admitted (Debug, a line a limit), with the
 	// fields limit, key, cost, allowed, retry_after, route and status as far as they apply; for failures of the store (Error) and of
 	// upstreams (Warn), with err and upstream; and for what happens to the Gateway itself. Nil is silent.
+	//
+	// Unless Debug is enabled, a limit has at most ten lines about refusals a minute, the first of each key, and then one
+	// with the count of all others; so have failures of the store, by route.
 	Logger *slog.Logger
 
 	// LogKeys writes keys as text. Otherwise they are hashed, for they name people; the same key has the same hash until the
@@ -86,6 +92,9 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 	} else if m, ok := g.limiter.Store.(*weir.Memory); ok {
 		g.memory = m
 	}
+	const more = "failures of the store, not logged one by one"
+	g.storeFailures = &fewLines{log: g.log, level: slog.LevelError, text: more}
+	g.storeRefusals = &fewLines{log: g.log, level: slog.LevelInfo, text: more}
 	g.metrics = newMetrics(g)
 	g.tracing = newTracing(&cfg.Tracing)
 	if cfg.Admin.address() != adminOff {
@@ -355,6 +364,11 @@ func (g *Gateway) shutdown(cutOff context.CancelFunc) {
 	}
 	g.reloadMu.Lock()
 	defer g.reloadMu.Unlock()
+	g.storeFailures.close()
+	g.storeRefusals.close()
+	for _, l := range g.site.Load().lines {
+		l.close()
+	}
 	for _, up := range g.site.Load().upstreams {
 		up.closeIdle()
 	}

@@ -57,7 +57,7 @@ SIGTERM and SIGINT stop it: open requests may end, for as long as the configurat
 	f.StringVar(&s.store, "store", "", "without a file: a Redis `URL`, where limits are counted together with other instances")
 	f.IntVar(&s.replicas, "replicas", 0, "without a file: the `number` of instances that share the store (default 1)")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
-	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error; info has refused requests, debug all of them")
+	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error; info has the first refusals of a minute and the number of the others, debug every request")
 	f.BoolVar(&s.logKeys, "log-keys", false, "log whom a refusal met as text, not as a hash")
 	return cmd
 }
