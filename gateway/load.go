@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/internal/words"
@@ -28,7 +29,8 @@ type source struct {
 func Load(path string) (*Config, error) {
 	data, err := readFile(path, maxConfig)
 	if err != nil {
-		return nil, &ConfigError{Problems: []Problem{{File: path, Text: err.Error(), Err: err}}}
+		text := strings.TrimPrefix(err.Error(), words.Quoted(path)+" ") // which File says
+		return nil, &ConfigError{Problems: []Problem{{File: path, Text: text, Err: err}}}
 	}
 	return Parse(path, data)
 }

@@ -333,7 +333,7 @@ routes[1].limits[0].priority: Priority(7) is none of low, normal, high`
 func TestAnUnreadableFileSaysWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.yaml")
 	_, err := Load(path)
-	if want := fmt.Sprintf("%s: %q cannot be read: no such file or directory", path, path); err == nil || err.Error() != want {
+	if want := path + ": cannot be read: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -24,7 +24,7 @@ nothing reaches, keys that an outsider chooses, trust in everybody, limits that 
 Exit codes: 0 nothing found, or only warnings; 1 an error found, or with --strict anything;
 2 weir serve would not start with it.`,
 		Example: "  weir check -c weir.yaml",
-		Args:    cobra.NoArgs,
+		Args:    afterC,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return check(cmd, path, asJSON, strict, connect)
 		},

@@ -113,18 +113,28 @@ func TestWrongArgumentsAreExitCode2AndPointToHelp(t *testing.T) {
 		args   []string
 		stderr string
 	}{
-		{[]string{"chekc"}, "unknown command \"chekc\" for \"weir\"\n"},
-		{[]string{"check", "--fast"}, "unknown flag: --fast\nRun 'weir check --help' for the usage.\n"},
-		{[]string{"check", "extra"}, "unknown command \"extra\" for \"weir check\"\n"},
-		{[]string{"check", "-c", missing}, missing + ": \"" + missing[:min(60, len(missing))]},
-		{[]string{"hash-key"}, "accepts 1 arg(s), received 0\nRun 'weir hash-key --help' for the usage.\n"},
+		{[]string{"chekc"}, "weir: unknown command \"chekc\"; did you mean check?\nRun 'weir --help' for the usage.\n"},
+		{[]string{"serv"}, "weir: unknown command \"serv\"; did you mean serve?\n"},
+		{[]string{"Serve"}, "weir: unknown command \"Serve\"; did you mean serve?\n"},
+		{[]string{"protect"}, "weir: unknown command \"protect\"; there are check, demo, fetch, "},
+		{[]string{"check", "--fast"}, "weir check: unknown flag: --fast\nRun 'weir check --help' for the usage.\n"},
+		{[]string{"check", "--stirct"}, "weir check: unknown flag: --stirct; did you mean --strict?\n"},
+		{[]string{"serve", "--limt", "client=1/s"}, "weir serve: unknown flag: --limt; did you mean --limit?\n"},
+		{[]string{"serve", "-x"}, "weir serve: unknown shorthand flag: 'x' in -x\n"},
+		{[]string{"check", "my.yaml"}, "weir check: unknown argument \"my.yaml\"; the file goes after -c: weir check -c my.yaml\n"},
+		{[]string{"serve", "my.yaml"}, "weir serve: unknown argument \"my.yaml\"; the file goes after -c: weir serve -c my.yaml\n"},
+		{[]string{"check", "-c", "a.yaml", "b.yaml"}, "weir check: unknown argument \"b.yaml\"; it takes flags only\n"},
+		{[]string{"serve", "http://a"}, "weir serve: unknown argument \"http://a\"; the upstream goes after --upstream: weir serve --upstream http://a --limit 'client=100/m burst=20'\n"},
+		{[]string{"check", "-c", missing}, missing + ": cannot be read: no such file or directory\n"},
+		{[]string{"hash-key"}, "weir hash-key: accepts 1 arg(s), received 0\nRun 'weir hash-key --help' for the usage.\n"},
+		{[]string{"hash-key", "bob"}, "weir hash-key: a key of 0 bytes; "},
 	} {
 		code, stdout, stderr := runWith(t, "", tt.args...)
 		if code != 2 || stdout != "" || !strings.HasPrefix(stderr, tt.stderr) {
 			t.Errorf("%q: got %d\n%s%s", tt.args, code, stdout, stderr)
 		}
 	}
-	for _, args := range [][]string{{}, {"--help"}, {"check", "--help"}, {"--version"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"check", "--help"}, {"--version"}, {"version"}} {
 		code, stdout, stderr := runWith(t, "", args...)
 		if code != 0 || !strings.HasPrefix(stdout, "weir ") && !strings.HasPrefix(stdout, "check ") || stderr != "" {
 			t.Errorf("%q: got %d\n%s%s", args, code, stdout, stderr)

@@ -94,7 +94,7 @@ func TestDemoIsInterrupted(t *testing.T) {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, []string{"demo", "--seconds", "600"}, nil, &stdout, &stderr)
-	if code != exitFailure || stdout.Len() != 0 || stderr.String() != "demo: interrupted\n" {
+	if code != exitFailure || stdout.Len() != 0 || stderr.String() != "weir demo: interrupted\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, &stdout, &stderr)
 	}
 }

@@ -263,7 +263,7 @@ func TestLoadRefusesArguments(t *testing.T) {
 		{"two things to send", append([]string{"--url", server.URL, "--scenario", rush}, rate...), "either --scenario or --rate"},
 		{"another machine", append([]string{"--url", "http://192.0.2.1:" + port}, rate...), "--allow-host 192.0.2.1"},
 		{"a name", append([]string{"--url", "http://shop.example:" + port, "--allow-host", "example"}, rate...), "--allow-host shop.example"},
-		{"a password in the URL", append([]string{"--url", "http://a:s3cret@127.0.0.1:" + port}, rate...), "traffic: drive: URL"},
+		{"a password in the URL", append([]string{"--url", "http://a:s3cret@127.0.0.1:" + port}, rate...), "weir load: drive: URL"},
 		{"another scheme", append([]string{"--url", "ftp://127.0.0.1"}, rate...), "the form is http"},
 		{"over the ceiling", []string{"--url", server.URL, "--rate", "101/s", "--ceiling", "100/s"}, "over the ceiling of 100/s"},
 		{"a peak over the ceiling", []string{"--url", server.URL, "--scenario", rush, "--for", "1s", "--ceiling", "200/s"}, "peak of 300 requests a second is over the ceiling of 200/s: raise it, or send a part: --share 60%"},

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -59,7 +58,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 	}
 	if exit.err != nil {
-		fmt.Fprintln(stderr, strings.TrimRight(exit.err.Error(), "\n"))
+		fmt.Fprintln(stderr, says(cmd, exit.err))
 	}
 	if exit.usage {
 		fmt.Fprintf(stderr, "Run '%s --help' for the usage.\n", cmd.CommandPath())
@@ -113,13 +112,14 @@ func newRoot() *cobra.Command {
 Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 2 the arguments or the configuration are wrong, and nothing was started; 3 interrupted, and can go on.`,
 		Version:       versionText(),
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(badFlag)
 
 	// One line a command.
 	root.AddCommand(newServe())
@@ -131,6 +131,7 @@ Exit codes: 0 all is well; 1 something failed, or the verdict is no;
 	root.AddCommand(newDemo())
 	root.AddCommand(newGateHeaders())
 	root.AddCommand(newHashKey())
+	root.AddCommand(newVersion())
 	return root
 }
 

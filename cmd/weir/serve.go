@@ -43,7 +43,7 @@ names, changes: all of it, or, if anything in it is wrong, nothing. Without one 
 SIGTERM and SIGINT stop it: open requests may end, for as long as the configuration's shutdown says.`,
 		Example: `  weir serve -c weir.yaml
   weir serve --upstream http://127.0.0.1:9000 --limit 'client=100/m burst=20' --limit 'global=5000/s'`,
-		Args: cobra.NoArgs,
+		Args: afterC,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -105,16 +105,19 @@ func (s *serve) configuration() (*gateway.Config, error) {
 	quick := s.upstream != "" || s.limits != nil || s.listen != "" || s.admin != "" || s.store != "" || s.replicas != 0
 	switch {
 	case s.config != "" && quick:
-		return nil, badUsage("serve: --upstream, --limit, --listen, --admin, --store and --replicas are for running without a file")
+		return nil, badUsage("--upstream, --limit, --listen, --admin, --store and --replicas are for running without a file")
 	case s.config != "":
 		cfg, err := gateway.Load(s.config)
 		return cfg, badConfig(err)
 	case s.upstream == "":
-		return nil, badUsage("serve: nothing to serve; give -c FILE, or --upstream URL")
+		return nil, badUsage("nothing to serve; give -c FILE, or --upstream URL")
 	}
 	cfg, err := gateway.Quick(s.upstream, s.limits, s.listen)
 	if err != nil {
 		return nil, badConfig(err)
+	}
+	if len(s.limits) == 0 {
+		return nil, badUsage("no --limit: everything would pass; add one, as --limit 'client=100/m burst=20'")
 	}
 	cfg.Admin.Address, cfg.Store, cfg.Replicas = s.admin, s.store, s.replicas
 	return cfg, nil
@@ -123,7 +126,7 @@ func (s *serve) configuration() (*gateway.Config, error) {
 func (s *serve) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
-		return nil, badUsage("serve: --log-level %q: want debug, info, warn or error", s.logLevel)
+		return nil, badUsage("--log-level %q: want debug, info, warn or error", s.logLevel)
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	switch s.logFormat {
@@ -132,5 +135,5 @@ func (s *serve) logger(w io.Writer) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	}
-	return nil, badUsage("serve: --log-format %q: want text or json", s.logFormat)
+	return nil, badUsage("--log-format %q: want text or json", s.logFormat)
 }

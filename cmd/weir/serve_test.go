@@ -117,12 +117,14 @@ func TestServeDoesNotStart(t *testing.T) {
 		{"a bad file", []string{"-c", bad}, exitUsage, []string{"bad.yaml:2:", "bad.yaml:4:"}},
 		{"no file", []string{"-c", bad + ".not"}, exitUsage, []string{"no such file"}},
 		{"nothing to serve", nil, exitUsage, []string{"give -c FILE, or --upstream URL"}},
+		{"no limit", []string{"--upstream", "http://127.0.0.1:1"}, exitUsage,
+			[]string{"weir serve: no --limit: everything would pass; add one, as --limit 'client=100/m burst=20'\nRun 'weir serve --help' for the usage.\n"}},
 		{"both", []string{"-c", bad, "--upstream", "http://127.0.0.1:1"}, exitUsage, []string{"without a file"}},
 		{"a bad limit", []string{"--upstream", "http://127.0.0.1:1", "--limit", "client=7/fortnight"}, exitUsage, []string{"--limit"}},
-		{"a bad upstream", []string{"--upstream", "nowhere"}, exitUsage, []string{"--upstream"}},
-		{"a bad admin address", []string{"--upstream", "http://127.0.0.1:1", "--admin", "9090"}, exitUsage, []string{"admin.address"}},
-		{"a bad log format", []string{"--upstream", "http://127.0.0.1:1", "--log-format", "xml"}, exitUsage, []string{"--log-format"}},
-		{"an address in use", []string{"--upstream", "http://127.0.0.1:1", "--listen", taken.Addr().String(), "--admin", "off"}, exitFailure,
+		{"a bad upstream", []string{"--upstream", "nowhere", "--limit", "client=1/s"}, exitUsage, []string{"--upstream"}},
+		{"a bad admin address", []string{"--upstream", "http://127.0.0.1:1", "--admin", "9090", "--limit", "client=1/s"}, exitUsage, []string{"admin.address"}},
+		{"a bad log format", []string{"--upstream", "http://127.0.0.1:1", "--log-format", "xml", "--limit", "client=1/s"}, exitUsage, []string{"--log-format"}},
+		{"an address in use", []string{"--upstream", "http://127.0.0.1:1", "--limit", "client=1/s", "--listen", taken.Addr().String(), "--admin", "off"}, exitFailure,
 			[]string{"listen on " + taken.Addr().String() + ": bind: address already in use"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
