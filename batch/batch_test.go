@@ -120,14 +120,14 @@ func TestOverTheThresholdsNothingIsWritten(t *testing.T) {
 		{"two of fifty rate limited", limited(2), Thresholds{}, ""},
 		{"three of fifty rate limited", limited(3), Thresholds{}, "3 items not fetched because of the rate limit, over 2"},
 		{"three, with room for them", limited(3), Thresholds{RateLimited: 5}, ""},
-		{"one, with room for none", limited(1), Thresholds{RateLimited: -1}, "1 items not fetched because of the rate limit, over 0"},
+		{"one, with room for none", limited(1), Thresholds{RateLimited: -1}, "1 item not fetched because of the rate limit, over 0"},
 		{"a third refused", limited(16), Thresholds{RateLimited: 50}, "32.0 % of 50 requests were refused, over 30.0 %"},
 		{"one network error", func(_ context.Context, id string, _ Before) Result {
 			if id == "item-007" {
 				return Lost(Network, "no route")
 			}
 			return Result{Column: Changed, Body: []byte("new")}
-		}, Thresholds{}, "1 items not fetched for other reasons, over 0"},
+		}, Thresholds{}, "1 item not fetched for other reasons, over 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "results.jsonl")
@@ -343,9 +343,9 @@ func TestPlan(t *testing.T) {
 
 func TestPlanReads(t *testing.T) {
 	for want, p := range map[string]Plan{
-		"1 request at 5 in 30s: at least 1s, with answers of 1s; 1 of 2 workers suffice":   {Requests: 1, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
-		"6 requests at 5 in 30s: at least 31s, with answers of 1s; 1 of 2 workers suffice": {Requests: 6, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
-		"1 request, no rate given; 2 workers":                                              {Requests: 1, Workers: 2},
+		"1 request at 5 in 30s: at least 1s, with answers of 1s; 1 of 2 workers suffices":   {Requests: 1, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
+		"6 requests at 5 in 30s: at least 31s, with answers of 1s; 1 of 2 workers suffices": {Requests: 6, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},
+		"1 request, no rate given; 2 workers":                                               {Requests: 1, Workers: 2},
 	} {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

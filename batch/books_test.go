@@ -49,6 +49,20 @@ func TestAtTheThreshold(t *testing.T) {
 	}
 }
 
+// TestOneIsSingular: one item is no items.
+func TestOneIsSingular(t *testing.T) {
+	one := Ledger{Items: 1, NotFetched: 1, Reasons: map[Reason]int{Network: 1}, Requests: 1}
+	if got, want := one.String(), "1 item: 0 changed, 0 same, 0 not modified, 0 unknown upstream, 1 not fetched (network 1); 1 request, 0 refused"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := (Thresholds{}).Verdict(&one).Error(); !strings.Contains(got, "1 item not fetched for other reasons") {
+		t.Error(got)
+	}
+	if got, want := (Plan{Requests: 1, Workers: 1}).String(), "1 request, no rate given; 1 worker"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestStoppedIsNotTheItemsFault: what fails because the run is stopped is interrupted, whatever the fetch calls it.
 func TestStoppedIsNotTheItemsFault(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")

@@ -136,7 +136,7 @@ func (l *Ledger) RefusalShare() float64 {
 // String is one line.
 func (l *Ledger) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d items: %d changed, %d same, %d not modified, %d unknown upstream, %d not fetched", l.Items, l.Changed, l.Same, l.NotModified, l.Unknown, l.NotFetched)
+	fmt.Fprintf(&b, "%s: %d changed, %d same, %d not modified, %d unknown upstream, %d not fetched", counted(l.Items, "item"), l.Changed, l.Same, l.NotModified, l.Unknown, l.NotFetched)
 	sep := " ("
 	for _, r := range Reasons {
 		if n := l.Reasons[r]; n > 0 {
@@ -147,8 +147,16 @@ func (l *Ledger) String() string {
 	if sep == ", " {
 		b.WriteByte(')')
 	}
-	fmt.Fprintf(&b, "; %d requests, %d refused", l.Requests, l.Refusals)
+	fmt.Fprintf(&b, "; %s, %d refused", counted(l.Requests, "request"), l.Refusals)
 	return b.String()
+}
+
+// counted is as: 1 item, 2 items.
+func counted(n int, one string) string {
+	if n != 1 {
+		one += "s"
+	}
+	return fmt.Sprintf("%d %s", n, one)
 }
 
 // Thresholds are what a run may miss and still count. The zero Thresholds are the defaults.
@@ -190,14 +198,14 @@ func (t Thresholds) Verdict(l *Ledger) error {
 	}
 	var over []string
 	if got := l.RefusalShare(); got > share {
-		over = append(over, fmt.Sprintf("%.1f %% of %d requests were refused, over %.1f %%", 100*got, l.Requests, 100*share))
+		over = append(over, fmt.Sprintf("%.1f %% of %s were refused, over %.1f %%", 100*got, counted(l.Requests, "request"), 100*share))
 	}
 	n := l.Reasons[RateLimited]
 	if n > limited {
-		over = append(over, fmt.Sprintf("%d items not fetched because of the rate limit, over %d", n, limited))
+		over = append(over, fmt.Sprintf("%s not fetched because of the rate limit, over %d", counted(n, "item"), limited))
 	}
 	if other := l.NotFetched - n; other > max(0, t.NotFetched) {
-		over = append(over, fmt.Sprintf("%d items not fetched for other reasons, over %d", other, max(0, t.NotFetched)))
+		over = append(over, fmt.Sprintf("%s not fetched for other reasons, over %d", counted(other, "item"), max(0, t.NotFetched)))
 	}
 	if len(over) == 0 {
 		return nil

@@ -74,15 +74,22 @@ func (p Plan) Simulate(used ...time.Duration) time.Duration {
 
 // String says the plan in one line.
 func (p Plan) String() string {
-	requests := "requests"
-	if p.Requests == 1 {
-		requests = "request"
-	}
+	requests := counted(p.Requests, "request")
 	if p.Units <= 0 {
-		return fmt.Sprintf("%d %s, no rate given; %d workers", p.Requests, requests, p.Workers)
+		return fmt.Sprintf("%s, no rate given; %s", requests, counted(p.Workers, "worker"))
 	}
-	return fmt.Sprintf("%d %s at %d in %v: at least %v, with answers of %v; %d of %d workers suffice",
-		p.Requests, requests, p.Units, p.Window, p.Bound().Round(time.Millisecond), p.Latency.Round(time.Millisecond), min(p.WorkersNeeded(), p.Workers), p.Workers)
+	return fmt.Sprintf("%s at %d in %v: at least %v, with answers of %v; %s",
+		requests, p.Units, p.Window, p.Bound().Round(time.Millisecond), p.Latency.Round(time.Millisecond), p.workersText())
+}
+
+// workersText says how many of the workers it takes.
+func (p Plan) workersText() string {
+	verb := "suffice"
+	n := min(p.WorkersNeeded(), p.Workers)
+	if n == 1 {
+		verb = "suffices"
+	}
+	return fmt.Sprintf("%d of %s %s", n, counted(p.Workers, "worker"), verb)
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -134,7 +134,8 @@ func madeEdition(n int) *Edition {
 	ledger.Requests, ledger.Refusals = n/100+3, 1
 	e.Report.Started, e.Report.Ended = checkTime, checkTime.Add(71*time.Second)
 	e.Report.Changes, e.Report.Complete, e.Report.Verdict = len(e.New), true, "ok"
-	e.Report.Problems = []string{`line 7: "CVE-24-1" is no CVE id; the form is CVE-2024-3094`}
+	problem := Problem{Line: 7, Text: "CVE-24-1"}
+	e.Report.Problems, e.Report.NoIDs = []string{problem.String()}, NoIDs([]Problem{problem})
 	e.Report.KEV = KEVReport{URL: KEVURL, Released: checkTime.Add(-15 * time.Hour), Entries: 1404}
 	return e
 }

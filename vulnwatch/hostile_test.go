@@ -66,7 +66,7 @@ func poison(v reflect.Value, next *int) {
 }
 
 func poisoned() *Edition {
-	e := &Edition{Report: Report{Started: checkTime, Ended: checkTime.Add(time.Minute), KEV: KEVReport{Tried: []string{"", ""}}, Problems: make([]string, 3)}}
+	e := &Edition{Report: Report{Started: checkTime, Ended: checkTime.Add(time.Minute), KEV: KEVReport{Tried: []string{"", ""}}, Problems: make([]string, 3), NoIDs: " "}}
 	for range 2 * len(hostile) {
 		e.Snapshots = append(e.Snapshots, Snapshot{
 			KEV:    &Entry{},

@@ -179,6 +179,9 @@ func (p indexPage) KEVAge() string {
 	return span(max(0, p.Report.Ended.Sub(p.Report.KEV.Released)))
 }
 
+// Edited is how many CVEs changed that were known before.
+func (p indexPage) Edited() int { return p.Report.Ledger.Changed - p.Report.New }
+
 func (p indexPage) Took() string { return span(p.Report.Ended.Sub(p.Report.Started)) }
 
 // Reasons are why what was not fetched was not.

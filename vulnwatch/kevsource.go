@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,8 +51,7 @@ func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswe
 	if client == nil {
 		client = &http.Client{Transport: KEVTransport(nil)}
 	}
-	var tried []string
-	var failed error
+	failed := &sourcesError{}
 	for _, source := range urls {
 		condition := KEVAnswer{Released: known.Released}
 		if publicURL(source) == known.URL && len(before) > 0 {
@@ -57,20 +59,79 @@ func (k *KEV) Fetch(ctx context.Context, before map[string]Entry, known KEVAnswe
 		}
 		a, err := k.from(ctx, client, source, before, condition)
 		if err == nil {
-			a.Tried = tried
+			a.Tried = failed.tried
 			if !a.Released.IsZero() {
 				a.Age = time.Since(a.Released).Round(time.Second)
 			}
 			return a, nil
 		}
-		tried = append(tried, fmt.Sprintf("%s: %s", publicURL(source), verdictText(err)))
-		if failed == nil {
-			failed = fmt.Errorf("%s: %w", publicURL(source), err)
-		} else {
-			failed = fmt.Errorf("%w; %s: %w", failed, publicURL(source), err)
+		failed.add(source, err)
+	}
+	return KEVAnswer{Tried: failed.tried}, failed
+}
+
+// sourcesError is why each source gave no catalogue.
+type sourcesError struct {
+	tried   []string // a source and its reason, for the account
+	reasons []string // each once, in the order of the sources
+	hosts   map[string][]string
+	errs    []error
+}
+
+func (e *sourcesError) add(source string, err error) {
+	host := publicURL(source)
+	if u, err := url.Parse(source); err == nil {
+		host = u.Host
+	}
+	reason := clip(300, brief(err, host))
+	if e.hosts == nil {
+		e.hosts = make(map[string][]string)
+	}
+	if e.hosts[reason] == nil {
+		e.reasons = append(e.reasons, reason)
+	}
+	e.hosts[reason] = append(e.hosts[reason], host)
+	e.tried = append(e.tried, publicURL(source)+": "+reason)
+	e.errs = append(e.errs, err)
+}
+
+// Error is short, as it stands on pages and in mails: hosts instead of whole URLs, and what several say alike once.
+func (e *sourcesError) Error() string {
+	var parts []string
+	for _, reason := range e.reasons {
+		parts = append(parts, fmt.Sprintf("%s (%s)", reason, strings.Join(slices.Compact(slices.Clone(e.hosts[reason])), ", ")))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (e *sourcesError) Unwrap() []error { return e.errs }
+
+// brief is an error for readers. What the network says is shortened: by which name server and from which port it was asked helps
+// nobody. A host that is named beside it already is left out.
+func brief(err error, host string) string {
+	text := verdictText(err)
+	short, long := "", ""
+	var dns *net.DNSError
+	var op *net.OpError
+	if errors.As(err, &dns) {
+		short, long = dns.Err, dns.Error()
+		if host != dns.Name && !strings.HasPrefix(host, dns.Name+":") {
+			short = dns.Name + ": " + short
 		}
 	}
-	return KEVAnswer{Tried: tried}, failed
+	if errors.As(err, &op) {
+		long = op.Error()
+		if dns == nil {
+			short = op.Err.Error()
+			if op.Addr != nil && op.Addr.String() != host {
+				short = op.Addr.String() + ": " + short
+			}
+		}
+	}
+	if long == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, long, short)
 }
 
 func (k *KEV) from(ctx context.Context, client *http.Client, source string, before map[string]Entry, known KEVAnswer) (KEVAnswer, error) {

@@ -321,7 +321,7 @@ func broken(ctx context.Context, err error) *loss {
 		return lose(false, 0, batch.GaveUp, "the time for the run was over")
 	}
 	why, halve := reason(err)
-	l := lose(halve, 0, why, "%v", err)
+	l := lose(halve, 0, why, "%s", brief(err, ""))
 	var body *httplimit.BodyError
 	if errors.As(err, &body) {
 		l.result.Status = body.Status

@@ -369,7 +369,7 @@ func FuzzReadList(f *testing.F) {
 			return
 		}
 		if again, problems, err := ReadList(strings.NewReader(strings.Join(ids, "\n"))); err != nil || len(problems) != 0 || !slices.Equal(again, ids) {
-			t.Errorf("the list read again: %q, %q, %v", again, problems, err)
+			t.Errorf("the list read again: %q, %v, %v", again, problems, err)
 		}
 	})
 }

@@ -154,7 +154,8 @@ func TestIndex(t *testing.T) {
 	text := textOf(page)
 	for _, want := range []string{
 		"Last complete check 2026-11-30 06:01 UTC, in 71 s",
-		"✓ complete",
+		"✓ complete, but not all lines of the list are CVE ids",
+		`1 line of the list is no CVE id: line 7 "CVE-24-1". What is meant there is not watched.`,
 		"KEV: 1404 entries, released 2026-11-29 15:00 UTC, 15 h before this check; from " + KEVURL,
 		"3 not fetched (rate limited 2, network 1)",
 		"It took 3 requests, of which 1 was refused",

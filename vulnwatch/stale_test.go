@@ -136,7 +136,7 @@ func TestVerdictForReaders(t *testing.T) {
 		&BadKeyError{"Invalid apiKey.\x1b[31m"}: "the NVD refuses the request: Invalid apiKey.\uFFFD[31m",
 		&fs.PathError{Op: "write", Path: "/srv/.site-editions/x/index.html", Err: errors.New("no space left on device")}:     "no space left on device",
 		&os.LinkError{Op: "rename", Old: "/srv/.site-editions/next", New: "/srv/site", Err: errors.New("permission denied")}: "permission denied",
-		batch.Thresholds{}.Verdict(&batch.Ledger{Items: 1, NotFetched: 1}):                                                   "1 items not fetched for other reasons, over 0",
+		batch.Thresholds{}.Verdict(&batch.Ledger{Items: 1, NotFetched: 1}):                                                   "1 item not fetched for other reasons, over 0",
 	} {
 		if got := verdictText(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)

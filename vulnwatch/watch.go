@@ -30,8 +30,8 @@ type Watch struct {
 	// not fetched: the NVD keeps what it rejects. Zero means 0.01, negative none; one CVE may always be gone.
 	GoneShare float64
 
-	// Problems are those of the list, which the report repeats.
-	Problems []string
+	// Problems are those of the list, which the report and the pages repeat.
+	Problems []Problem
 
 	// Title is what the pages are called; empty: "Watched CVEs".
 	Title string
@@ -58,12 +58,14 @@ type Report struct {
 	Ended    time.Time    `json:"ended"`
 	Ledger   batch.Ledger `json:"ledger"`
 	KEV      KEVReport    `json:"kev"`
+	New      int          `json:"new"`      // CVEs seen for the first time; the ledger has them among the changed
 	Changes  int          `json:"changes"`  // new lines of the history
 	Drift    int          `json:"drift"`    // values of another shape than known, which were not read
 	Complete bool         `json:"complete"` // within the thresholds, with a whole catalogue
 	Verdict  string       `json:"verdict"`  // ok, or why nothing was published
 	Lost     []Lost       `json:"not_fetched,omitempty"`
 	Problems []string     `json:"list_problems,omitempty"` // what was wrong with the list
+	NoIDs    string       `json:"no_ids,omitempty"`        // which lines of the list are no CVE ids; see [NoIDs]
 }
 
 // Lost is a CVE that was not fetched.
@@ -78,6 +80,7 @@ type KEVReport struct {
 	URL         string    `json:"url,omitempty"`
 	Released    time.Time `json:"released,omitzero"`
 	Entries     int       `json:"entries"`
+	Requests    int       `json:"requests"` // that the catalogue took; those of the ledger have them in them
 	NotModified bool      `json:"not_modified,omitempty"`
 	Tried       []string  `json:"tried,omitempty"` // what the sources before it said
 	Error       string    `json:"error,omitempty"`
@@ -99,8 +102,8 @@ type Edition struct {
 
 // What errors of a run that publishes nothing wrap.
 var (
-	// ErrIncomplete: too much was not fetched, or nothing can be. The pages are marked stale.
-	ErrIncomplete = errors.New("incomplete: nothing was published, and the pages are marked stale")
+	// ErrIncomplete: too much was not fetched, or nothing can be. The pages are marked stale, if there are any.
+	ErrIncomplete = errors.New("incomplete: nothing was published")
 
 	// ErrInterrupted: the context ended first. The pages stay as they are.
 	ErrInterrupted = errors.New("interrupted: nothing was published, and the pages stay as they are")
@@ -124,7 +127,10 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	if e.Title == "" {
 		e.Title = "Watched CVEs"
 	}
-	e.Report.Started, e.Report.Problems = time.Now().UTC(), w.Problems
+	e.Report.Started, e.Report.NoIDs = time.Now().UTC(), NoIDs(w.Problems)
+	for _, p := range w.Problems {
+		e.Report.Problems = append(e.Report.Problems, p.String())
+	}
 	old, err := site.load()
 	if err != nil {
 		e.Report.Ended = time.Now().UTC()
@@ -134,6 +140,9 @@ func (w *Watch) Run(ctx context.Context) (*Edition, error) {
 	ctx, counter := batch.WithTally(ctx)
 
 	catalogue, state, kevErr := w.catalogue(ctx, e, old)
+	var forKEV batch.Ledger
+	counter.Settle(&forKEV)
+	e.Report.KEV.Requests = forKEV.Requests
 	nvd := w.NVD
 	if nvd == nil {
 		nvd = &NVD{}
@@ -284,6 +293,8 @@ func (w *Watch) enter(e *Edition, old *Snapshot, id string, a Answer, catalogue 
 		}
 		if before != nil || old != nil && old.Missing {
 			changes = DiffRecords(before, a.Record)
+		} else {
+			e.Report.New++
 		}
 		if old != nil && old.Missing && old.Record != nil { // what changed while the NVD did not know it
 			changes = append(changes, DiffRecords(old.Record, a.Record)...)

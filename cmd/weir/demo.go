@@ -25,10 +25,10 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show Black Friday with and without limits, on this machine",
-		Long: `A backend that serves about 1,500 requests a second meets a wave of 3.5 times that: customers'
-orders, back-office reads and one runaway client. First without limits, then with them, through the proxy of
-weir serve. Everything runs in this process, over loopback, in less than a minute. The backend is
-made as large as this machine can drive, and every figure is measured in the run that prints it.`,
+		Long: `A backend meets a wave of 3.5 times what it serves: customers' orders, back-office reads and one runaway client. First
+without limits, then with them, through the proxy of weir serve. Everything runs in this process, over loopback, in less
+than a minute. The backend is made as large as this machine can drive, and every figure is measured in the run that
+prints it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !(seconds >= 1 && seconds <= 600) {

@@ -34,11 +34,11 @@ func newDemoWatch() *cobra.Command {
 	d := &watchDemo{}
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Show a watched list of CVEs over four days, one of them broken",
+		Short: "Show a watched list of CVEs over four days, two of them broken",
 		Long: `A made-up NVD and a made-up KEV catalogue live through four days in this process, with the NVD's limit of 5 requests in a
 window that is 20 times as short. weir watch checks a list each day: first all of it, then what was edited; on the third day
 the NVD refuses too much, and nothing is published; on the fourth, CISA's catalogue is truncated, its mirror is not, and what was
-missed is told. The site stays to be looked at.`,
+missed is told. The site stays to be looked at. It takes about 15 seconds.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
 	}
@@ -194,12 +194,13 @@ func (d *watchDemo) check(ctx context.Context, base string, ids []string, today 
 
 func (day *watchedDay) tell(w io.Writer) {
 	if len(day.Edits) > 0 {
-		fmt.Fprintf(w, "  %d edits were made upstream since yesterday\n", len(day.Edits))
+		fmt.Fprintf(w, "  made upstream since yesterday: %s\n", counted(len(day.Edits), "edit"))
 	}
 	out := &indented{w: w}
-	tellWatch(out, day.edition, day.err)
-	fmt.Fprintf(w, "  the NVD had %d requests and refused %d; the least possible time was %.1f s, it took %.1f s\n",
-		day.Asked, day.Refused, day.Bound, day.Report.Ended.Sub(day.Report.Started).Seconds())
+	tellWatch(out, day.edition)
+	fmt.Fprintln(out, "verdict:", watchVerdict(day.edition, day.err))
+	fmt.Fprintf(w, "  the NVD had %s and refused %d; the least possible time was %.1f s, it took %.1f s\n",
+		counted(day.Asked, "request"), day.Refused, day.Bound, day.Report.Ended.Sub(day.Report.Started).Seconds())
 	switch {
 	case day.Published:
 		fmt.Fprintln(w, "  → published")
@@ -213,11 +214,11 @@ func (day *watchedDay) tell(w io.Writer) {
 // summary tells the history in plain words.
 func (d *watchDemo) summary(w io.Writer, days []watchedDay) error {
 	last := days[len(days)-1].edition
-	fmt.Fprintf(w, "\nThe history, %d lines:\n", len(last.History))
+	fmt.Fprintf(w, "\nThe history, %s:\n", counted(len(last.History), "line"))
 	for _, c := range last.History {
 		fmt.Fprintf(w, "  %s  %-16s  %s\n", c.Time.Local().Format("15:04:05"), c.CVE, shownText(c.Text))
 		if n := len(c.Also); n > 0 {
-			fmt.Fprintf(w, "  %27s and %d more CVEs\n", "", n)
+			fmt.Fprintf(w, "  %27s and %s\n", "", counted(n, "more CVE"))
 		}
 	}
 	_, err := fmt.Fprintf(w, "\nThe site: %s\n", filepath.Join(d.out, "index.html"))

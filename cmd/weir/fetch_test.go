@@ -111,7 +111,7 @@ func TestFetchVerdict(t *testing.T) {
 	before, _ := os.ReadFile(out)
 	down.Store(true)
 	code, stdout, stderr := weirIn(t.Context(), "", args...)
-	if code != exitFailure || !strings.Contains(stderr, "1 items not fetched for other reasons, over 0") || !strings.Contains(stdout, "not fetched: b: server: 501 Not Implemented") {
+	if code != exitFailure || !strings.Contains(stderr, "1 item not fetched for other reasons, over 0") || !strings.Contains(stdout, "not fetched: b: server: 501 Not Implemented") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) {

@@ -42,16 +42,17 @@ func newWatch() *cobra.Command {
 		Long: `watch asks the NVD for every CVE of a list, up to 100 in one request and inside its limit, gets CISA's catalogue of known
 exploited vulnerabilities, and publishes a site: an index, a page a CVE with its history, Atom and JSON feeds. What could not be
 fetched is never read as "no change": over the thresholds nothing is published, and the pages of the last complete
-check stay, marked stale.
+check, if there are any, stay, marked stale.
 
-The list has one id a line; # begins a comment. The key for the NVD, which raises its limit from 5 to 50 requests in 30 s, is
+The list has one id a line; # begins a comment. A line that is no CVE id stops nothing: the verdict and the pages name it, and
+the exit code is what it is for the others. The key for the NVD, which raises its limit from 5 to 50 requests in 30 s, is
 read from a file. --out becomes a symbolic link that is turned over to each new edition at once.
 
 With --every it goes on as a service: the first check at once, then one each period. A check that failed is repeated
 after a twelfth of the period.
 
 Exit codes: 0 complete and published; 1 incomplete, or something failed: nothing was published; 2 wrong arguments, or no list
-that can be read; 3 interrupted. A service that is told to stop ends with 0.
+that can be read and has an id; 3 interrupted. A service that is told to stop ends with 0.
 
 This product uses data from the NVD API but is not endorsed or certified by the NVD.`,
 		Example: `  weir watch --list cves.txt --out site
@@ -174,24 +175,28 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (f *watching) readList() (ids, problems []string, err error) {
+func (f *watching) readList() (ids []string, problems []vulnwatch.Problem, err error) {
 	ids, problems, err = vulnwatch.ListFile(f.list)
 	if err != nil {
 		return nil, nil, badConfig(err)
 	}
 	if len(ids) == 0 {
 		const named = 3
-		if n := len(problems) - named; n > 0 {
-			problems = append(problems[:named], fmt.Sprintf("and %d more lines like that", n))
+		var said []string
+		for _, p := range problems[:min(named, len(problems))] {
+			said = append(said, p.String())
 		}
-		return nil, nil, badUsage("--list %s: no CVE ids in it: %s", f.list, strings.Join(append(problems, "one a line is wanted"), "; "))
+		if n := len(problems) - named; n > 0 {
+			said = append(said, fmt.Sprintf("and %s like that", counted(n, "more line")))
+		}
+		return nil, nil, badUsage("--list %s: no CVE ids in it: %s", f.list, strings.Join(append(said, "one a line is wanted"), "; "))
 	}
 	return ids, problems, nil
 }
 
-func (f *watching) sayList(w io.Writer, problems []string) {
+func (f *watching) sayList(w io.Writer, problems []vulnwatch.Problem) {
 	for _, p := range problems {
-		fmt.Fprintf(w, "%s: %s\n", f.list, p)
+		fmt.Fprintf(w, "%s: %s\n", f.list, printable(p.String()))
 	}
 }
 
@@ -212,11 +217,11 @@ func (f *watching) planned(ids []string, key string) batch.Plan {
 }
 
 // once is one check.
-func (f *watching) once(ctx context.Context, cmd *cobra.Command, key string, ids, problems []string) error {
+func (f *watching) once(ctx context.Context, cmd *cobra.Command, key string, ids []string, problems []vulnwatch.Problem) error {
 	plan := f.planned(ids, key)
 	f.sayList(cmd.ErrOrStderr(), problems)
 	if !f.asJSON {
-		fmt.Fprintf(cmd.OutOrStdout(), "%d CVEs: %s\n", len(ids), plan)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", counted(len(ids), "CVE"), plan)
 	}
 	progress := newFetchProgress(cmd.ErrOrStderr(), f.quiet || f.asJSON, plan)
 	nvd := f.nvd(key)
@@ -245,11 +250,14 @@ func (f *watching) once(ctx context.Context, cmd *cobra.Command, key string, ids
 	if f.asJSON {
 		return errors.Join(err, printJSON(cmd.OutOrStdout(), watched{plan.Bound().Seconds(), f.out, err == nil, e.Report, e.New}))
 	}
-	tellWatch(cmd.OutOrStdout(), e, err)
-	if err == nil {
-		fmt.Fprintln(cmd.OutOrStdout(), "published:", f.out)
+	tellWatch(cmd.OutOrStdout(), e)
+	if err != nil { // which says the reason, on standard error
+		fmt.Fprintln(cmd.OutOrStdout(), "verdict: no: nothing was published")
+		return err
 	}
-	return err
+	fmt.Fprintln(cmd.OutOrStdout(), "verdict:", watchVerdict(e, err))
+	fmt.Fprintln(cmd.OutOrStdout(), "published:", f.out)
+	return nil
 }
 
 // reached is for those who count what is done themselves.
@@ -268,14 +276,18 @@ type watched struct {
 	Changes   []vulnwatch.Change `json:"changes"`
 }
 
-// tellWatch prints the account of a check.
-func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
+// tellWatch prints the account of a check, but for its verdict.
+func tellWatch(w io.Writer, e *vulnwatch.Edition) {
 	rep := &e.Report
-	for _, tried := range rep.KEV.Tried {
-		fmt.Fprintln(w, "KEV: not from", printable(tried))
-	}
-	if rep.KEV.URL != "" {
-		fmt.Fprintf(w, "KEV: %d entries from %s", rep.KEV.Entries, rep.KEV.URL)
+	if rep.KEV.URL != "" { // else the verdict says why there was none
+		for _, tried := range rep.KEV.Tried {
+			fmt.Fprintln(w, "KEV: not from", printable(tried))
+		}
+		entries := fmt.Sprintf("%d entries", rep.KEV.Entries)
+		if rep.KEV.Entries == 1 {
+			entries = "1 entry"
+		}
+		fmt.Fprintf(w, "KEV: %s from %s", entries, rep.KEV.URL)
 		if !rep.KEV.Released.IsZero() {
 			fmt.Fprintf(w, ", released %s, %s ago", rep.KEV.Released.Format("2006-01-02 15:04 UTC"), ago(rep.Ended.Sub(rep.KEV.Released)))
 		}
@@ -284,9 +296,9 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s; %v\n", &rep.Ledger, rep.Ended.Sub(rep.Started).Round(10*time.Millisecond))
+	fmt.Fprintf(w, "%s; %v\n", columnsOf(rep), rep.Ended.Sub(rep.Started).Round(10*time.Millisecond))
 	if rep.Drift > 0 {
-		fmt.Fprintf(w, "%d values were of a shape that weir does not know, and were not read: what was known stays\n", rep.Drift)
+		fmt.Fprintf(w, "of a shape that weir does not know, and not read, so that what was known stays: %s\n", counted(rep.Drift, "value"))
 	}
 	const shown = 20
 	tellLost(w, rep.Lost)
@@ -297,14 +309,52 @@ func tellWatch(w io.Writer, e *vulnwatch.Edition, err error) {
 		}
 		fmt.Fprintf(w, "changed: %s: %s\n", c.CVE, shownText(c.Text))
 	}
-	switch {
-	case err == nil && e.First:
-		fmt.Fprintln(w, "verdict: ok, complete; the first check, so there is nothing to compare with")
-	case err == nil:
-		fmt.Fprintf(w, "verdict: ok, complete; %d changes, %d in all\n", len(e.New), len(e.History))
-	default:
-		fmt.Fprintln(w, "verdict: no:", printable(rep.Verdict))
+}
+
+// columnsOf is the ledger in the words of a watch: what is there for the first time has not changed.
+func columnsOf(rep *vulnwatch.Report) string {
+	l := &rep.Ledger
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", counted(l.Items, "CVE"))
+	if rep.New > 0 {
+		fmt.Fprintf(&b, "%d new, ", rep.New)
 	}
+	fmt.Fprintf(&b, "%d changed, %d same, %d unknown upstream, %d not fetched", l.Changed-rep.New, l.Same+l.NotModified, l.Unknown, l.NotFetched)
+	sep := " ("
+	for _, r := range batch.Reasons {
+		if n := l.Reasons[r]; n > 0 {
+			fmt.Fprintf(&b, "%s%s %d", sep, r, n)
+			sep = ", "
+		}
+	}
+	if sep == ", " {
+		b.WriteByte(')')
+	}
+	fmt.Fprintf(&b, "; %s, %d to the NVD and %d for KEV, %d refused", counted(l.Requests, "request"), l.Requests-rep.KEV.Requests, rep.KEV.Requests, l.Refusals)
+	return b.String()
+}
+
+// watchVerdict is what a check came to, in one line.
+func watchVerdict(e *vulnwatch.Edition, err error) string {
+	if err != nil {
+		return "no: " + printable(e.Report.Verdict)
+	}
+	text := "ok, complete"
+	if e.Report.NoIDs != "" {
+		text += ", but " + printable(e.Report.NoIDs)
+	}
+	if e.First {
+		return text + "; the first check, so there is nothing to compare with"
+	}
+	return fmt.Sprintf("%s; %s, %d in all", text, counted(len(e.New), "change"), len(e.History))
+}
+
+// counted is as: 1 CVE, 2 CVEs.
+func counted(n int, one string) string {
+	if n != 1 {
+		one += "s"
+	}
+	return fmt.Sprintf("%d %s", n, one)
 }
 
 // shownText is what upstream says, for one line on a terminal.
@@ -369,7 +419,7 @@ func (f *watching) exit(err error) error {
 }
 
 // serve checks again and again, until it is told to stop. The list is read anew each time.
-func (f *watching) serve(cmd *cobra.Command, key string, ids, problems []string) error {
+func (f *watching) serve(cmd *cobra.Command, key string, ids []string, problems []vulnwatch.Problem) error {
 	ctx := cmd.Context()
 	for n := 1; ; n++ {
 		began := time.Now()
@@ -382,14 +432,14 @@ func (f *watching) serve(cmd *cobra.Command, key string, ids, problems []string)
 		} else {
 			err = f.cannot(cmd, err)
 		}
+		if err != nil && !errors.Is(err, vulnwatch.ErrInterrupted) { // also if it is told to stop just now
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+		}
 		if ctx.Err() != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "weir watch: stopped")
 			return nil
 		}
 		next := nextCheck(began, time.Now(), f.every, err != nil)
-		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
-		}
 		if !f.asJSON {
 			fmt.Fprintln(cmd.OutOrStdout(), "next check:", next.Format("2006-01-02 15:04:05 MST"))
 		}

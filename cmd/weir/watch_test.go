@@ -42,7 +42,8 @@ func TestWatch(t *testing.T) {
 	}
 	for _, want := range []string{
 		"150 CVEs: 2 requests at 100000 in 1.016666666s: at least",
-		"150 items: 150 changed, 0 same", "3 requests, 0 refused", "the first check", "published: " + site,
+		"150 CVEs: 150 new, 0 changed, 0 same", "3 requests, 2 to the NVD and 1 for KEV, 0 refused", "published: " + site,
+		`verdict: ok, complete, but 1 line of the list is no CVE id: line 152 "CVE-nonsense"; the first check`,
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
@@ -51,8 +52,8 @@ func TestWatch(t *testing.T) {
 	if !strings.Contains(stderr, `line 152: "CVE-NONSENSE" is no CVE id`) && !strings.Contains(stderr, `line 152: "CVE-nonsense" is no CVE id`) || strings.Contains(stderr, "\x1b") {
 		t.Errorf("stderr %q", stderr)
 	}
-	if _, err := os.Stat(filepath.Join(site, "index.html")); err != nil {
-		t.Error(err)
+	if index, err := os.ReadFile(filepath.Join(site, "index.html")); err != nil || !strings.Contains(string(index), "1 line of the list is no CVE id: line 152 &#34;CVE-nonsense&#34;.") {
+		t.Errorf("%v: the index does not name the line that is no id", err)
 	}
 
 	// The next day: CISA turns us away, and something has changed.
@@ -71,7 +72,7 @@ func TestWatch(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if code != exitFailure || got.Published || got.Report.Complete || got.Report.Ledger.NotFetched != 150 || !strings.Contains(stderr, "nothing was published, and the pages are marked stale") {
+	if code != exitFailure || got.Published || got.Report.Complete || got.Report.Ledger.NotFetched != 150 || !strings.Contains(stderr, "nothing was published, and the pages are marked stale") || got.Report.New != 0 {
 		t.Errorf("exit code %d, %+v, stderr %s", code, got.Report.Ledger, stderr)
 	}
 	status, err := os.ReadFile(filepath.Join(site, "status.json"))
@@ -130,7 +131,7 @@ func TestWatchAsAService(t *testing.T) {
 		}
 	}()
 	code, stdout, stderr := weirIn(ctx, "", append(args, "--every", "1s")...)
-	if code != exitOK || strings.Count(stdout, "next check: ") < 1 || !strings.Contains(stdout, "verdict: no: no KEV catalogue") || !strings.HasSuffix(stderr, "weir watch: stopped\n") {
+	if code != exitOK || strings.Count(stdout, "next check: ") < 1 || !strings.Contains(stdout, "verdict: no: nothing was published\n") || !strings.Contains(stderr, "no KEV catalogue") || !strings.HasSuffix(stderr, "weir watch: stopped\n") {
 		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
 	}
 }
@@ -225,9 +226,37 @@ func TestWatchTellsPlainly(t *testing.T) {
 	e.Report.Verdict, e.Report.KEV.Tried = evil, []string{evil}
 	e.Report.Lost = []vulnwatch.Lost{{ID: "CVE-2026-0001", Reason: batch.Server, Detail: evil}}
 	var out strings.Builder
-	tellWatch(&out, e, vulnwatch.ErrIncomplete)
-	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || strings.Contains(s, "\nverdict: ok") || strings.Count(s, "pwned") != 4 || len(s) > 5000 {
+	e.Report.KEV.URL, e.Report.NoIDs = "https://kev.example/", evil
+	tellWatch(&out, e)
+	fmt.Fprintln(&out, "verdict:", watchVerdict(e, vulnwatch.ErrIncomplete))
+	fmt.Fprintln(&out, watchVerdict(e, nil))
+	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || strings.Contains(s, "\nverdict: ok") || strings.Count(s, "pwned") != 5 || len(s) > 5000 {
 		t.Errorf("%q", s)
+	}
+}
+
+// TestWatchWithoutNetwork: that there is none is said once, short, and that there are no pages if there are none.
+func TestWatchWithoutNetwork(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	list := filepath.Join(t.TempDir(), "cves.txt")
+	if err := os.WriteFile(list, []byte("CVE-2024-3094\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := weirIn(t.Context(), "", "watch", "--list", list, "--out", filepath.Join(t.TempDir(), "site"), "--rate", "100000/s",
+		"--nvd-url", closed.URL+nvdtest.NVDPath, "--kev-url", closed.URL+nvdtest.KEVPath, "--kev-url", closed.URL+nvdtest.MirrorPath)
+	host := strings.TrimPrefix(closed.URL, "http://")
+	if want := "weir watch: 1 item not fetched for other reasons, over 0; no KEV catalogue: connect: connection refused (" + host + "): nothing was published, and there are no pages yet\n"; code != exitFailure || stderr != want {
+		t.Errorf("exit code %d, stderr %s, want %s", code, stderr, want)
+	}
+	for _, want := range []string{"1 CVE: 1 request at", "1 CVE: 0 changed, 0 same, 0 unknown upstream, 1 not fetched (network 1); ",
+		"not fetched: CVE-2024-3094: " + host + ": connect: connection refused (network)\n", "\nverdict: no: nothing was published\n"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "KEV: ") || strings.Contains(stdout+stderr, "dial tcp") {
+		t.Errorf("said again:\n%s%s", stdout, stderr)
 	}
 }
 
