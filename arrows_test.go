@@ -37,6 +37,7 @@ var forTests = []string{"storetest", "internal/browsertest", "internal/redistest
 // onlyIn names the packages that may import a third-party module: one, where that is possible.
 var onlyIn = map[string][]string{
 	"github.com/spf13/cobra":       {"cmd/weir"},
+	"github.com/spf13/pflag":       {"cmd/weir"},
 	"github.com/goccy/go-yaml":     {"internal/strictyaml"},
 	"github.com/golang-jwt/jwt":    {"gateway"},
 	"github.com/fsnotify/fsnotify": {"gateway"},
