@@ -43,13 +43,13 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"only a comment", "# to do\n", []string{
 			`weir.yaml:1:1: empty; a configuration has at least upstreams and routes`}},
 		{"not YAML", "upstreams: [\n", []string{
-			`weir.yaml:1:12: not YAML: sequence end token ']' not found`}},
+			`weir.yaml:1:12: not YAML: sequence end token ']' not found: "upstreams: ["`}},
 		{"tabs", "upstreams:\n\tmain: {}\n", []string{
-			`weir.yaml:2:1: not YAML: found character '\t' that cannot start any token`}},
+			`weir.yaml:2:1: not YAML: found character '\t' that cannot start any token: "\tmain: {}"; lines are indented with blanks, not tabs`}},
 		{"two documents", valid + "---\n" + valid, []string{
 			`weir.yaml:8:1: a second document; a configuration is one`}},
 		{"a list", "- a\n", []string{
-			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown, max_cells, store and 4 more`}},
+			`weir.yaml:1:1: a list; it takes a mapping with listen, admin, clients, identity, upstreams, limits, defaults, routes, headers, shutdown, max_cells, store, on_error, replicas, redis and tracing`}},
 		{"not text", valid + "headers: \"\x00\"\n", []string{
 			`weir.yaml:7:1: the character '\x00', which is no text`}},
 		{"not UTF-8", valid + "headers: \xff\n", []string{

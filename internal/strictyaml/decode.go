@@ -251,7 +251,7 @@ func (d *decoder) element(n ast.Node, v reflect.Value, field string) {
 		if _, ok := d.places[field]; !ok {
 			d.places[field] = placeOf(n)
 		}
-		d.faultAt(d.Place(field), field, "nothing in it; it takes a mapping with %s", words.List(fieldNames(t)))
+		d.faultAt(d.Place(field), field, "nothing in it; it takes a mapping with %s", words.All(fieldNames(t)))
 		return
 	}
 	d.value(n, v, field)
@@ -268,7 +268,7 @@ func (d *decoder) mapping(n, at ast.Node, v reflect.Value, field string) {
 		if v.Kind() == reflect.Map {
 			d.fault(at, field, "%s; it takes a mapping of names", describe(n))
 		} else {
-			d.fault(at, field, "%s; it takes a mapping with %s", describe(n), words.List(fieldNames(v.Type())))
+			d.fault(at, field, "%s; it takes a mapping with %s", describe(n), words.All(fieldNames(v.Type())))
 		}
 		return
 	}
@@ -314,7 +314,7 @@ func (d *decoder) mapping(n, at ast.Node, v reflect.Value, field string) {
 func (d *decoder) unknown(key ast.Node, t reflect.Type, field string, given map[string]int) {
 	name, _ := scalarText(key)
 	names := fieldNames(t)
-	hint := "it takes " + words.List(names)
+	hint := "it takes " + words.All(names)
 	if near := words.Nearest(name, names); near != "" {
 		hint = "did you mean " + near + "?"
 		if _, there := given[near]; !there {

@@ -35,7 +35,7 @@ func body(data []byte, kind Kind) (ast.Node, *Fault) {
 	}
 	file, err := parse(data)
 	if err != nil {
-		return nil, syntax(err)
+		return nil, syntax(err, strings.Split(string(data), "\n"))
 	}
 	var found ast.Node
 	for _, doc := range file.Docs {
@@ -91,8 +91,8 @@ func parse(data []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 }
 
-// syntax is an error of the parser as one line.
-func syntax(err error) *Fault {
+// syntax is an error of the parser as one line, with the line of the file that it means.
+func syntax(err error, lines []string) *Fault {
 	f := &Fault{Place: Place{1, 1}, Text: err.Error(), Err: err}
 	var at yaml.Error
 	if errors.As(err, &at) {
@@ -102,7 +102,43 @@ func syntax(err error) *Fault {
 		}
 	}
 	f.Text = "not YAML: " + words.OneLine(f.Text)
+	hint := ""
+	switch {
+	case strings.Contains(f.Text, "is not allowed in this context"):
+		if next, ok := continued(lines, f.Line); ok {
+			f.Place = next
+		}
+		if line := lineOf(lines, f.Line); f.Column > 1 && f.Column <= len(line) && strings.Trim(line[:f.Column-1], " ") == "" {
+			hint = "; is it indented as its neighbours are?"
+		}
+	case strings.HasPrefix(lineOf(lines, f.Line), "\t"):
+		hint = "; lines are indented with blanks, not tabs"
+	}
+	line := strings.TrimRight(lineOf(lines, f.Line), "\r")
+	if shown, _, url := strings.Cut(line, "://"); url {
+		line = shown + "://…" // which may have a password
+	}
+	f.Text += ": " + words.Quoted(line) + hint
 	return f
+}
+
+// lineOf is a line by its number, from 1, or "".
+func lineOf(lines []string, number int) string {
+	if number < 1 || number > len(lines) {
+		return ""
+	}
+	return lines[number-1]
+}
+
+// continued is where the line after this one begins, if it has a name and is indented deeper than the value before it allows: the parser
+// takes it for more of that value, and says that the value is wrong.
+func continued(lines []string, number int) (Place, bool) {
+	this, next := lineOf(lines, number), lineOf(lines, number+1)
+	indent := len(next) - len(strings.TrimLeft(next, " "))
+	if name := len(this) - len(strings.TrimLeft(this, " -")); indent > name && strings.Contains(next, ":") {
+		return Place{number + 1, indent + 1}, true
+	}
+	return Place{}, false
 }
 
 func placeOfToken(t *token.Token) Place {

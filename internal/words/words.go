@@ -50,16 +50,22 @@ func Fact(err error, field string) string {
 	return OneLine(strings.TrimPrefix(text, field[strings.LastIndexByte(field, '.')+1:]+" "))
 }
 
-// List is names in a sentence: "a, b and c", or the first of many.
+// List is names in a sentence: "a, b and c", or the first of many, where strangers chose how many there are.
 func List(names []string) string {
 	const most = 12
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) == 1:
-		return names[0]
-	case len(names) > most:
+	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return All(names)
+}
+
+// All is List of names of ours, however many they are.
+func All(names []string) string {
+	switch len(names) {
+	case 0:
+		return "none"
+	case 1:
+		return names[0]
 	}
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }

@@ -18,6 +18,7 @@ func TestWords(t *testing.T) {
 		{List(names[:1]), "a"},
 		{List(names[:3]), "a, b and c"},
 		{List(names), "a, b, c, d, e, f, g, h, i, j, k, l and 2 more"},
+		{All(names), "a, b, c, d, e, f, g, h, i, j, k, l, m and n"},
 		{Fact(errors.New(`weir: rate "x": no slash`), "limits[0].rate"), `"x": no slash`},
 		{Fact(errors.New(`weir: rate "x": no slash`), "load.normal"), `rate "x": no slash`},
 		{Fact(errors.New(`traffic: "120%" is no share`), "share"), `"120%" is no share`},
