@@ -52,9 +52,21 @@ func ParseRate(s string) (Rate, error) {
 	}
 	d, reason := parsePeriod(period)
 	if reason != "" {
+		number := period[:len(period)-len(strings.TrimLeft(period, "0123456789"))]
+		if unit := spelledOut[strings.ToLower(period[len(number):])]; unit != "" && len(s) <= 64 {
+			reason += " (did you mean " + units + "/" + number + unit + "?)"
+		}
 		return Rate{}, rateError(s, reason)
 	}
 	return Rate{Units: n, Period: d}, nil
+}
+
+// spelledOut are units of a period as people write them who have not seen the form.
+var spelledOut = map[string]string{
+	"sec": "s", "secs": "s", "second": "s", "seconds": "s",
+	"min": "m", "mins": "m", "minute": "m", "minutes": "m",
+	"hr": "h", "hrs": "h", "hour": "h", "hours": "h",
+	"day": "d", "days": "d",
 }
 
 func rateError(s, reason string) error {

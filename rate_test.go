@@ -48,6 +48,8 @@ func TestRateTextRefused(t *testing.T) {
 		"":                        "no slash",
 		"600":                     "no slash",
 		"7/fortnight":             "the period's unit is none of ms, s, m, h, d",
+		"100/minute":              "none of ms, s, m, h, d (did you mean 100/m?)",
+		"5/30Sec":                 "(did you mean 5/30s?)",
 		"/m":                      "the units are not a whole number",
 		"-5/m":                    "the units are not a whole number",
 		"+5/m":                    "the units are not a whole number",
