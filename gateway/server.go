@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // What a Config means where it says nothing, and what a server allows a client.
@@ -138,7 +139,20 @@ type server struct {
 	url      string
 }
 
-// Listen opens the listeners of the configuration, all or none.
+// ListenError is an address that cannot be listened on.
+type ListenError struct {
+	Field   string // of the configuration, as listen[0].address; listen: it is the default
+	Address string
+	Err     error // why; without the address
+}
+
+func (e *ListenError) Error() string {
+	return fmt.Sprintf("gateway: %s: listen on %s: %v", e.Field, e.Address, e.Err)
+}
+
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// Listen opens the listeners of the configuration, all or none. The error is a *ListenError.
 func (g *Gateway) Listen() (err error) {
 	cfg := g.site.Load().config
 	defer func() {
@@ -149,17 +163,21 @@ func (g *Gateway) Listen() (err error) {
 			g.data, g.admin = nil, nil
 		}
 	}()
-	for _, l := range cfg.listeners() {
+	for i, l := range cfg.listeners() {
 		s, err := g.listen(&l)
 		if err != nil {
-			return err
+			field := "listen"
+			if len(cfg.Listen) > 0 {
+				field = strictyaml.Item(field, i) + ".address"
+			}
+			return &ListenError{Field: field, Address: l.Address, Err: err}
 		}
 		g.data = append(g.data, s)
 	}
 	if address := cfg.Admin.address(); address != adminOff {
 		s, err := open(address, g.AdminHandler(), g.log)
 		if err != nil {
-			return err
+			return &ListenError{Field: "admin.address", Address: address, Err: err}
 		}
 		s.url = "http://" + s.listener.Addr().String()
 		g.admin = s
@@ -228,7 +246,7 @@ func open(address string, h http.Handler, log *slog.Logger) (*server, error) {
 	}
 	listener, err := net.Listen(network, where)
 	if err != nil {
-		return nil, fmt.Errorf("weir: listen on %s: %w", address, reason(err))
+		return nil, reason(err)
 	}
 	return &server{
 		name:     address,

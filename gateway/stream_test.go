@@ -299,7 +299,7 @@ func TestListenerInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("weir: listen on %v: bind: address already in use", taken.Addr())
+	want := fmt.Sprintf("gateway: listen[1].address: listen on %v: bind: address already in use", taken.Addr())
 	if err := g.Serve(context.Background()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,7 +78,7 @@ func (s *serve) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return badConfig(err)
 	}
 	if err := g.Listen(); err != nil {
-		return failed(err)
+		return failed(s.whereToListen(err))
 	}
 	for _, url := range g.URLs() {
 		fmt.Fprintln(stdout, "weir: serving on", url)
@@ -98,6 +99,25 @@ func (s *serve) run(ctx context.Context, stdout, stderr io.Writer) error {
 	stop()
 	watching.Wait()
 	return failed(err)
+}
+
+// whereToListen is an error of Listen, with the setting to change.
+func (s *serve) whereToListen(err error) error {
+	var listen *gateway.ListenError
+	if !errors.As(err, &listen) {
+		return err
+	}
+	setting := listen.Field
+	switch admin := setting == "admin.address"; {
+	case s.config == "" && admin:
+		setting = "--admin"
+	case s.config == "":
+		setting = "--listen"
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: %w: give another address with %s, or stop what has this one", listen.Address, listen.Err, setting)
+	}
+	return fmt.Errorf("listen on %s: %w: the address comes from %s", listen.Address, listen.Err, setting)
 }
 
 // configuration is that of the file, or of the other flags.

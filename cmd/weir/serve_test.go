@@ -108,6 +108,7 @@ func TestServeDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	busy := config(t, cleanYAML+"admin: {address: off}\nlisten: [{address: \""+taken.Addr().String()+"\"}]\n")
 	for _, c := range []struct {
 		name string
 		args []string
@@ -125,7 +126,12 @@ func TestServeDoesNotStart(t *testing.T) {
 		{"a bad admin address", []string{"--upstream", "http://127.0.0.1:1", "--admin", "9090", "--limit", "client=1/s"}, exitUsage, []string{"admin.address"}},
 		{"a bad log format", []string{"--upstream", "http://127.0.0.1:1", "--log-format", "xml", "--limit", "client=1/s"}, exitUsage, []string{"--log-format"}},
 		{"an address in use", []string{"--upstream", "http://127.0.0.1:1", "--limit", "client=1/s", "--listen", taken.Addr().String(), "--admin", "off"}, exitFailure,
-			[]string{"listen on " + taken.Addr().String() + ": bind: address already in use"}},
+			[]string{"weir serve: listen on " + taken.Addr().String() + ": bind: address already in use: give another address with --listen, or stop what has this one\n"}},
+		{"an admin address in use", []string{"--upstream", "http://127.0.0.1:1", "--limit", "client=1/s", "--listen", "127.0.0.1:0", "--admin", taken.Addr().String()}, exitFailure,
+			[]string{": give another address with --admin, or"}},
+		{"an address of a file in use", []string{"-c", busy}, exitFailure, []string{": give another address with listen[0].address, or"}},
+		{"an address of nobody here", []string{"--upstream", "http://127.0.0.1:1", "--limit", "client=1/s", "--listen", "unix:/no/such/place", "--admin", "off"}, exitFailure,
+			[]string{"weir serve: listen on unix:/no/such/place: bind: no such file or directory: the address comes from --listen\n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stdout, stderr output
