@@ -84,6 +84,11 @@ func TestLint(t *testing.T) {
 		{"a route without limits", "{pattern: /, ", "{pattern: /free, exempt: true}\n  - {pattern: /, ", nil},
 		{"only shadows", "exempt: true, limits: [{limit: global, key: global, priority: high}]", "exempt: true, limits: [{limit: global, key: global, priority: high, shadow: true}]", []string{
 			"warning: routes[2]: only shadow limits"}},
+		{"a slip in a method", "{pattern: /hooks, ", "{pattern: GTE /hooks, ", []string{
+			"warning: routes[1].pattern: GTE is none of the usual methods; write GET, if that is meant"}},
+		{"an odd method", "{pattern: /hooks, ", "{pattern: FROBNICATE /hooks, ", []string{
+			"warning: routes[1].pattern: FROBNICATE is none of the usual methods; see whether"}},
+		{"methods of others", "{pattern: /hooks, ", "{pattern: PROPFIND /hooks, ", nil},
 		{"the other method", "{pattern: /hooks, ", "{pattern: /hooks, exempt: true}\n  - {pattern: POST /hooks, ", []string{
 			`warning: routes[2].pattern: GET on the same path goes to routes[1] ("/hooks"), which has no limit`}},
 		{"a method in lower case", "/hooks", "get /hooks", []string{

@@ -215,8 +215,20 @@ func (l *linter) pattern(field string, mux *http.ServeMux, r *Route) {
 	default:
 		if got := matched(mux, method, host, path); got != matchable(r.Pattern) {
 			l.bad(at, fix, "no request reaches it; %s takes them", words.Quoted(got))
+		} else if method != "" && !slices.Contains(methods, method) {
+			fix := "see whether it is meant"
+			if near := words.Nearest(method, methods); near != "" {
+				fix = "write " + near + ", if that is meant"
+			}
+			l.odd(at, fix, "%s is none of the usual methods", method)
 		}
 	}
+}
+
+// methods are those in use: of HTTP (RFC 9110, RFC 5789), of WebDAV and what builds on it (RFC 4918, RFC 3253, RFC 5323, RFC 4791), and PURGE of caches.
+var methods = []string{
+	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "PURGE",
+	"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH", "MKCALENDAR", "LINK", "UNLINK",
 }
 
 // splitPattern takes a valid pattern apart.
