@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -137,6 +138,14 @@ func TestReturnsAreOfThisLimit(t *testing.T) {
 	}
 	if results[0].Asked == results[1].Asked {
 		t.Error("nobody came back")
+	}
+	// And the table says so beside its figures.
+	if got := results[0].WithoutReturns(); got != "" {
+		t.Errorf("nobody comes back, and it says %q", got)
+	}
+	want := fmt.Sprintf("without those who come back after a refusal (%s requests, not the %s above)", Count(results[0].Asked), Count(results[1].Asked))
+	if table := results[1].algorithmTable(); !strings.Contains(table.Text, want) {
+		t.Errorf("the table says %q, want %q in it", table.Text, want)
 	}
 }
 

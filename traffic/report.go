@@ -149,6 +149,11 @@ func Count(n int64) string {
 	return sign + s
 }
 
+// CountOf is a whole number of things for people, as 1 request, or 12,345 requests.
+func CountOf(n int64, one, many string) string {
+	return Count(n) + " " + plural(n, one, many)
+}
+
 // Percent is part of whole in per cent for people, with as many digits as tell: never 0 % of something, and never 100 % of not all.
 func Percent(part, whole int64) string {
 	if whole == 0 {

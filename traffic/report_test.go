@@ -57,6 +57,11 @@ func TestReportIsSelfContainedAndEscapes(t *testing.T) {
 }
 
 func TestNumbersForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 keys", 1: "1 key", 2: "2 keys", 1000: "1,000 keys"} {
+		if got := CountOf(n, "key", "keys"); got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "−1,234"} {
 		if got := Count(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)

@@ -125,6 +125,13 @@ func (r *SimulationReport) Page(title, lead, made string) *Report {
 	return page
 }
 
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
 func sentence(s string) string {
 	if s == "" {
 		return ""
@@ -140,7 +147,7 @@ func (p *Simulated) facts() []Fact {
 		}
 	}
 	f := []Fact{
-		{Value: Count(p.Requests), Label: "requests in " + length(p.From, p.To)},
+		{Value: Count(p.Requests), Label: plural(p.Requests, "request", "requests") + " in " + length(p.From, p.To)},
 		{Value: Percent(p.Refused, p.Requests), Label: refused, Bad: p.Refused > 0},
 	}
 	if p.Worst.Refused > 0 {
@@ -180,7 +187,7 @@ func (p *Simulated) overview(named bool) Section {
 	chart := p.all.chart("Served and refused", "requests a second")
 	chart.Text = "The height is what was asked for. What the limits refuse is set off on top."
 	if p.Returned > 0 {
-		chart.Text += fmt.Sprintf(" After a refusal %s requests came back, and are in it each time; refused below is who was never served.", Count(p.Returned))
+		chart.Text += fmt.Sprintf(" After a refusal %s back, and are in it each time; refused below is who was never served.", CountOf(p.Returned, "request came", "requests came"))
 	}
 	if p.Worst.Refused > 0 {
 		at := p.Worst.At.Sub(p.all.start)
@@ -291,15 +298,15 @@ func (l *LimitResult) section() Section {
 		s.Text = "Nothing was charged on it."
 		return s
 	case l.alone:
-		s.Text = fmt.Sprintf("Everything counts together: %s requests asked it for %s units, and it refused %s of them (%s).",
-			Count(l.Asked), Count(l.Units), Count(l.Refused), Percent(l.Refused, l.Asked))
+		s.Text = fmt.Sprintf("Everything counts together: %s asked it for %s, and it refused %s of them (%s).",
+			CountOf(l.Asked, "request", "requests"), CountOf(l.Units, "unit", "units"), Count(l.Refused), Percent(l.Refused, l.Asked))
 	default:
 		about := ""
 		if l.KeysPart > 1 {
 			about = "about "
 		}
-		s.Text = fmt.Sprintf("Each key has its own: %s requests of %s%s keys asked it, and it refused %s of them (%s). Refused at least once: %s%s of the keys (%s). In one %s a key asks for %s in the median, for %s at the 99th percentile, for %s at most.",
-			Count(l.Asked), about, Count(l.Keys), Count(l.Refused), Percent(l.Refused, l.Asked), about, Count(l.KeysRefused), Percent(l.KeysRefused, l.Keys),
+		s.Text = fmt.Sprintf("Each key has its own: %s of %s%s asked it, and it refused %s of them (%s). Refused at least once: %s%s of the keys (%s). In one %s a key asks for %s in the median, for %s at the 99th percentile, for %s at most.",
+			CountOf(l.Asked, "request", "requests"), about, CountOf(l.Keys, "key", "keys"), Count(l.Refused), Percent(l.Refused, l.Asked), about, Count(l.KeysRefused), Percent(l.KeysRefused, l.Keys),
 			what, Count(l.Demand.P50), Count(l.Demand.P99), Count(l.Demand.Max))
 	}
 	if l.Shadow {
@@ -374,9 +381,20 @@ func (l *LimitResult) AlgorithmRows() (rows [][]string, chosen int) {
 	return rows, chosen
 }
 
+// WithoutReturns says, as the end of a sentence, that the algorithms were not asked by those who came back after a refusal, whom the counts
+// of the limit itself have in them. It is empty if nobody came back.
+func (l *LimitResult) WithoutReturns() string {
+	for _, a := range l.Algorithms {
+		if a.Problem == "" && a.Asked < l.Asked {
+			return fmt.Sprintf(", without those who come back after a refusal (%s, not the %s above)", CountOf(a.Asked, "request", "requests"), Count(l.Asked))
+		}
+	}
+	return ""
+}
+
 func (l *LimitResult) algorithmTable() Table {
 	rows, chosen := l.AlgorithmRows()
-	text := fmt.Sprintf("The same rate held in other ways, each as if it were the only limit. “Most in any period” is what one key really got within some %s, wherever it begins, and “can be” how much that could be at worst: a fixed window lets twice its limit pass around a boundary, a sliding one estimates. Wrong is a decision that an exact log would have made otherwise.", period(l.Rate))
+	text := fmt.Sprintf("The same rate held in other ways, each as if it were the only limit"+l.WithoutReturns()+". “Most in any period” is what one key really got within some %s, wherever it begins, and “can be” how much that could be at worst: a fixed window lets twice its limit pass around a boundary, a sliding one estimates. Wrong is a decision that an exact log would have made otherwise.", period(l.Rate))
 	for _, a := range l.Algorithms {
 		if a.Problem == "" && approximates(a.Algorithm) && a.Judged < a.Asked && l.Rate.Units <= maxJudgedUnits {
 			text += fmt.Sprintf(" Wrong decisions were counted for a sample of the keys, %s of the requests.", Percent(a.Judged, a.Asked))
@@ -410,9 +428,9 @@ func (g *Suggestion) Sentence(l *LimitResult) string {
 	if g.Uneven { // costs or priorities differ: see Suggestion
 		smallest = "the smallest found"
 	}
-	text := fmt.Sprintf("%s is %s that refuses at most %s: it would refuse %s of %s requests (%s)", limit, smallest, g.Goal, Count(g.Refused), Count(g.Asked), Percent(g.Refused, g.Asked))
+	text := fmt.Sprintf("%s is %s that refuses at most %s: it would refuse %s of %s (%s)", limit, smallest, g.Goal, Count(g.Refused), CountOf(g.Asked, "request", "requests"), Percent(g.Refused, g.Asked))
 	if strings.HasSuffix(g.Goal, "clients") {
-		text += fmt.Sprintf(", of %s of %s clients", Count(g.KeysHit), Count(g.Keys))
+		text += fmt.Sprintf(", of %s of %s", Count(g.KeysHit), CountOf(g.Keys, "client", "clients"))
 	}
 	if g.Below != "" {
 		text += fmt.Sprintf("; with %s it would be %s", weir.Rate{Units: g.Rate.Units - 1, Period: g.Rate.Period}, g.Below)

@@ -315,17 +315,11 @@ func (r *loadReport) notes() []string {
 }
 
 func clients(n int64) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return traffic.Count(n) + " clients"
+	return traffic.CountOf(n, "client", "clients")
 }
 
 func requests(n int64) string {
-	if n == 1 {
-		return "1 request"
-	}
-	return traffic.Count(n) + " requests"
+	return traffic.CountOf(n, "request", "requests")
 }
 
 func (r *loadReport) lead() string {

@@ -194,7 +194,7 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 	case err != nil:
 		return failed(err)
 	case report.Log != nil && report.Log.Events == 0:
-		return failed(fmt.Errorf("simulate: no request in %d lines", report.Log.Lines))
+		return failed(fmt.Errorf("simulate: no request in %s", traffic.CountOf(report.Log.Lines, "line", "lines")))
 	case report.Log != nil && len(report.Log.Broken) > 0:
 		return failed(fmt.Errorf("simulate: %s; what was read before is in the results", report.Log.Broken[0]))
 	case !report.OK():
@@ -386,17 +386,17 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 				add("%s", bad)
 			}
 			if more := l.Unreadable - int64(len(l.Bad)); more > 0 {
-				add("and %s more lines", traffic.Count(more))
+				add("and %s", traffic.CountOf(more, "more line", "more lines"))
 			}
 		}
 		for _, broken := range l.Broken {
 			add("%s: what follows is missing.", broken)
 		}
 		if l.Late > 0 {
-			add("%s lines were more than %v out of order, and count at the time of the line before them: sort the log, or raise --disorder.", traffic.Count(l.Late), s.disorder)
+			add("%s more than %v out of order, and counted at the time of the line before: sort the log, or raise --disorder.", traffic.CountOf(l.Late, "line was", "lines were"), s.disorder)
 		}
 		if l.Spread > 0 {
-			add("The log has whole seconds: %s requests were spread evenly over theirs. In bursts shorter than a second more would be refused.", traffic.Count(l.Spread))
+			add("The log has whole seconds: %s spread evenly over theirs. In bursts shorter than a second more would be refused.", traffic.CountOf(l.Spread, "request was", "requests were"))
 		}
 	}
 	notes = append(notes, said...)
@@ -409,16 +409,16 @@ func (s *simulating) notes(r *traffic.SimulationReport, scenario *traffic.Scenar
 			in = " (" + p.Policy + ")"
 		}
 		if p.Already > 0 {
-			add("%s requests were refused with 429 when the log was written; what their clients would have done otherwise is not known.%s", traffic.Count(p.Already), in)
+			add("%s refused with 429 when the log was written; what their clients would have done otherwise is not known.%s", traffic.CountOf(p.Already, "request was", "requests were"), in)
 		}
 		if p.Invalid > 0 {
-			add("%s requests are none that a server would let through to its limits, and count nowhere else.%s", traffic.Count(p.Invalid), in)
+			add("%s that no server would let through to its limits, and that counts nowhere else.%s", traffic.CountOf(p.Invalid, "request is one", "requests are of a kind"), in)
 		}
 		if p.Free > 0 {
-			add("%s requests meet no limit.%s", traffic.Count(p.Free), in)
+			add("%s no limit.%s", traffic.CountOf(p.Free, "request meets", "requests meet"), in)
 		}
 		if p.Overflowed > 0 {
-			add("Memory was full: %s decisions were made for several keys together.%s", traffic.Count(p.Overflowed), in)
+			add("Memory was full: %s made for several keys together.%s", traffic.CountOf(p.Overflowed, "decision was", "decisions were"), in)
 		}
 		for i := range p.Limits {
 			if l := &p.Limits[i]; l.KeysPart > 1 {

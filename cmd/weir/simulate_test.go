@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -200,7 +201,7 @@ func TestSimulateLog(t *testing.T) {
 		"refused 41 (62.1 %), most in the minute of 2026-11-27 08:00:00Z: 41 of 66",
 		"refused 41 of 66 (62.1 %), 1 of 2 keys (50.0 %)",
 		"p50 6, p99 60, most 60 (ip:192.0.2.2 at 2026-11-27 08:00:00Z)",
-		"* token-bucket", "  sliding-log",
+		"  by each algorithm, as the only limit:\n", "* token-bucket", "  sliding-log", "\nwrongly               compared with an exact count of the trailing window (sliding-log)",
 		"note: 1 of 67 lines could not be read (1.49 %), and count nowhere else.",
 		`note: standard input:36: no " [" after field 3: "2026/11/27 08:00:30 [error] upstream timed out"`,
 	} {
@@ -244,6 +245,9 @@ func TestSimulateBlackFriday(t *testing.T) {
 		t.Fatalf("code %d: %s%s", code, out, errs)
 	}
 	const agreed = "greed by M. Sato (marketing) and K. Berger (shop platform) on 2026-10-01"
+	if strings.Contains(out, "wrongly") {
+		t.Error("a legend without a table")
+	}
 	if !strings.Contains(out, agreed) || !strings.Contains(out, "yes  orders survive: 0 % of ") ||
 		!strings.Contains(out, "  after a refusal somebody came back ") || !strings.Contains(out, "note: 70% of the refused, all but the runaway, come back") {
 		t.Errorf("got\n%s", out)
@@ -268,6 +272,20 @@ func TestSimulateBlackFriday(t *testing.T) {
 	}
 }
 
+// TestSimulateReturns: the algorithms are compared without those who come back, and the line above their table says so.
+func TestSimulateReturns(t *testing.T) {
+	scenario := filepath.Join(t.TempDir(), "rush.yaml")
+	text := "name: rush\nduration: 1m\nload: {normal: 20/s}\nclasses:\n  - {name: a, request: GET /, share: 100%}\nclients: {count: 3, returns: {share: 100%, wait: 10m}}\n"
+	if err := os.WriteFile(scenario, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := weirCommand(t, "", "simulate", "--limit", "client=60/m", "--scenario", scenario)
+	came := regexp.MustCompile(`refused \S+ of (\S+) [^\n]*\n[^\n]*\n(?:[^*]*\n)?  by each algorithm, as the only limit, without those who come back after a refusal \((\S+) requests, not the (\S+) above\):\n`).FindStringSubmatch(out)
+	if code != 0 || came == nil || came[1] != came[3] || !strings.Contains(out, ": "+came[2]+" requests, ") {
+		t.Errorf("code %d, %q: %s\n%s", code, came, errs, out)
+	}
+}
+
 // A limit whose key the log does not tell is not one for all without a word.
 func TestSimulateSaysWhatTheLogDoesNot(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "weir.yaml")
@@ -287,7 +305,7 @@ routes: [{pattern: /, limits: [{limit: work, key: global, cost_from: "header:X-C
 		people  = `note: The limit "people" counts by user, and no request of the log has one: all are counted as one.`
 		either  = `note: The limit "either" counts by user and else by address, and no request of the log has a user`
 		work    = `note: The limit "work" takes costs from the header X-Cost, which no request of the log has`
-		address = `note: 1 requests have no client's address: the limit "either" counts them as one client.`
+		address = `note: 1 request has no client's address: the limit "either" counts what has none as one client.`
 	)
 	for _, tt := range []struct {
 		name, line string
@@ -295,7 +313,7 @@ routes: [{pattern: /, limits: [{limit: work, key: global, cost_from: "header:X-C
 	}{
 		{"nothing", `{"ts":1795766400.5,"method":"GET","uri":"/"}`, []string{apps, people, either, work, address}, nil},
 		{"all", `{"ts":1795766400.5,"remote_addr":"192.0.2.1","user":"ann","method":"GET","uri":"/","http_x_api_key":"k","http_x_cost":"2"}`,
-			nil, []string{"note: The limit", "have no client's address"}},
+			nil, []string{"note: The limit", "no client's address"}},
 	} {
 		code, out, errs := weirCommand(t, tt.line+"\n", "simulate", "-c", config, "-")
 		if code != 0 {
@@ -377,7 +395,7 @@ func TestSimulateSideBySide(t *testing.T) {
 		"NO   GET /x under " + strict + " do not survive: 60.0 % of 5 refused, at most 10%",
 		"yes  GET /x under " + loose + " survive: 0 % of 5 refused, at most 10%",
 		"yes  none under " + loose,
-		"1 requests meet no limit. (" + strict + ")",
+		"1 request meets no limit. (" + strict + ")",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

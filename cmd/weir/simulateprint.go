@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,15 +26,15 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 			fmt.Fprintf(&b, "%s: no requests\n", p.Policy)
 			continue
 		}
-		fmt.Fprintf(&b, "%s: %s requests, %s to %s\n", p.Policy, traffic.Count(p.Requests), instant(p.From), instant(p.To))
+		fmt.Fprintf(&b, "%s: %s, %s to %s\n", p.Policy, requests(p.Requests), instant(p.From), instant(p.To))
 		fmt.Fprintf(&b, "  refused %s (%s)", traffic.Count(p.Refused), traffic.Percent(p.Refused, p.Requests))
 		if p.Worst.Refused > 0 {
 			fmt.Fprintf(&b, ", most in the minute of %s: %s of %s", instant(p.Worst.At), traffic.Count(p.Worst.Refused), traffic.Count(p.Worst.Asked))
 		}
 		b.WriteByte('\n')
 		if p.Returned > 0 {
-			fmt.Fprintf(&b, "  after a refusal somebody came back %s times; %s requests (%s) were served then\n",
-				traffic.Count(p.Returned), traffic.Count(p.Later), traffic.Percent(p.Later, p.Requests))
+			fmt.Fprintf(&b, "  after a refusal somebody came back %s; %s (%s) served then\n",
+				traffic.CountOf(p.Returned, "time", "times"), requests(p.Later), traffic.Percent(p.Later, p.Requests))
 		}
 		b.WriteByte('\n')
 		rows := [][]string{{"  kind", "requests", "refused", "share", "worst minute"}}
@@ -53,6 +54,14 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 		for i := range p.Limits {
 			printLimit(&b, &p.Limits[i])
 		}
+	}
+	if slices.ContainsFunc(r.Results, compared) {
+		b.WriteString(`
+*                     the algorithm of the configuration
+most in any period    units that one key really got, in any stretch of the limit's period
+can be                the most that it could be, whatever the traffic
+wrongly               compared with an exact count of the trailing window (sliding-log) of the same rate; buckets promise no window
+`)
 	}
 	if len(r.Notes) > 0 {
 		b.WriteByte('\n')
@@ -76,6 +85,11 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// compared reports whether limits of a policy are shown with other algorithms.
+func compared(p *traffic.Simulated) bool {
+	return slices.ContainsFunc(p.Limits, func(l traffic.LimitResult) bool { return len(l.Algorithms) > 0 && l.Asked > 0 })
 }
 
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
@@ -106,6 +120,7 @@ func printLimit(b *bytes.Buffer, l *traffic.LimitResult) {
 		columns(b, rows, 1, 2, 3)
 	}
 	if len(l.Algorithms) > 0 {
+		fmt.Fprintf(b, "  by each algorithm, as the only limit%s:\n", l.WithoutReturns())
 		rows, chosen := l.AlgorithmRows()
 		head := append([]string{}, traffic.AlgorithmHead...)
 		head[0] = "  " + head[0]

@@ -61,7 +61,7 @@ func (s *sayings) notes(configs []*gateway.Config, scenario bool) (notes []strin
 						add("The limit %q counts by user and else by address, and no request of %s has a user: all are counted by address.", c.Limit, source)
 					}
 					if without := s.requests - s.clients; without > 0 {
-						add("%s requests have no client's address: the limit %q counts them as one client.", traffic.Count(without), c.Limit)
+						add("%s no client's address: the limit %q counts what has none as one client.", traffic.CountOf(without, "request has", "requests have"), c.Limit)
 					}
 				}
 			}
