@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -197,5 +198,22 @@ func TestAFindingIsOneLineWithPlaceFaultAndFix(t *testing.T) {
 	want = `error: upstreams.upstream.url: http://127.0.0.1:8080 is where weir itself listens (:8080), so that it would ask itself; give the address of the server behind`
 	if got := Lint(q); len(got) == 0 || got[0].String() != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// Findings about a configuration that is not from a file have no line.
+func TestFindingsInTheLog(t *testing.T) {
+	inFile, err := Parse("weir.yaml", []byte("upstreams: {main: {url: 'http://127.0.0.1:1'}}\nroutes: [{pattern: /}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]*Config{"line=2": inFile, "": everything("http://127.0.0.1:1", nil)} {
+		var log journal
+		if _, err := New(cfg, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+			t.Fatal(err)
+		}
+		if !log.has("probably a mistake") || !log.has(name) || log.has("line=") != (name != "") {
+			t.Errorf("want %q in\n%s", name, log.text.String())
+		}
 	}
 }

@@ -113,7 +113,11 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 // logFindings warns of what is probably a mistake.
 func (g *Gateway) logFindings(cfg *Config) {
 	for _, f := range Lint(cfg) {
-		g.log.Warn("probably a mistake in the configuration", "severity", f.Severity, "line", f.Line, "field", f.Field, "fault", f.Fault, "fix", f.Fix)
+		attrs := []any{"severity", f.Severity, "field", f.Field, "fault", f.Fault, "fix", f.Fix}
+		if f.Line > 0 { // it is from a file
+			attrs = append(attrs, "line", f.Line)
+		}
+		g.log.Warn("probably a mistake in the configuration", attrs...)
 	}
 }
 
