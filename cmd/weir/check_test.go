@@ -126,6 +126,7 @@ func TestWrongArgumentsAreExitCode2AndPointToHelp(t *testing.T) {
 		{[]string{"check", "-c", "a.yaml", "b.yaml"}, "weir check: unknown argument \"b.yaml\"; it takes flags only\n"},
 		{[]string{"serve", "http://a"}, "weir serve: unknown argument \"http://a\"; the upstream goes after --upstream: weir serve --upstream http://a --limit 'client=100/m burst=20'\n"},
 		{[]string{"check", "-c", missing}, missing + ": cannot be read: no such file or directory\n"},
+		{[]string{"load", "http://a"}, "weir load: unknown argument \"http://a\"; it takes flags only\n"},
 		{[]string{"hash-key"}, "weir hash-key: accepts 1 arg(s), received 0\nRun 'weir hash-key --help' for the usage.\n"},
 		{[]string{"hash-key", "bob"}, "weir hash-key: a key of 0 bytes; "},
 	} {

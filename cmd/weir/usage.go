@@ -24,10 +24,15 @@ func says(cmd *cobra.Command, err error) string {
 	for {
 		begins, rest, ok := strings.Cut(text, ": ")
 		if !ok || begins != cmd.Name() && !slices.Contains(packages, begins) {
-			return cmd.CommandPath() + ": " + text
+			break
 		}
 		text = rest
 	}
+	// What cobra says of an argument where there should be none, although there are no commands below this one.
+	if arg, ok := strings.CutSuffix(text, fmt.Sprintf(" for %q", cmd.CommandPath())); ok && !cmd.HasSubCommands() {
+		text = "unknown argument" + strings.TrimPrefix(arg, "unknown command") + "; it takes flags only"
+	}
+	return cmd.CommandPath() + ": " + text
 }
 
 // packages are what errors of the packages begin with.
