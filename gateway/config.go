@@ -132,7 +132,7 @@ type Retry struct {
 
 // Breaker stops asking an upstream that fails.
 type Breaker struct {
-	Failures int           `yaml:"failures"` // in a row (errors, 5xx) open it; 0: 5
+	Failures int           `yaml:"failures"` // in a row (no answer, 502, 503, 504) open it; 0: 5
 	Delay    time.Duration `yaml:"delay"`    // until one request probes; 0: 5s
 }
 

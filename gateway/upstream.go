@@ -196,7 +196,7 @@ func (g *guard) attempt(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	switch {
-	case err == nil && res.StatusCode < 500:
+	case err == nil && !unwell(res.StatusCode):
 		breaker.RecordSuccess()
 	case err != nil && clientGone(req):
 		// That says nothing of the upstream. If it was the probe of a half-open breaker, the next request is.
@@ -226,7 +226,13 @@ func worthRetry(res *http.Response, err error) bool {
 		var open *unavailableError
 		return !errors.As(err, &open) && !errors.Is(err, context.Canceled)
 	}
-	switch res.StatusCode {
+	return unwell(res.StatusCode)
+}
+
+// unwell reports whether a status says that the upstream, rather than this request, is in trouble. 500 is often the request's: who
+// finds one that brings it about must not be able to open the breaker for everybody.
+func unwell(status int) bool {
+	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}

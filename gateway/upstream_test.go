@@ -150,7 +150,7 @@ func TestRetryBudget(t *testing.T) {
 
 func TestBreaker(t *testing.T) {
 	var asked, status atomic.Int64
-	status.Store(500)
+	status.Store(502)
 	cfg := everything(backend(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		w.WriteHeader(int(status.Load()))
@@ -158,7 +158,7 @@ func TestBreaker(t *testing.T) {
 	cfg.Admin.Address = "127.0.0.1:0"
 	cfg.Upstreams["main"].Breaker = &Breaker{Failures: 2, Delay: time.Hour}
 	g, url := start(t, cfg)
-	for _, c := range []struct{ status, asked int }{{500, 1}, {500, 2}, {503, 2}, {503, 2}} {
+	for _, c := range []struct{ status, asked int }{{502, 1}, {502, 2}, {503, 2}, {503, 2}} {
 		res, _ := ask(t, "GET", url)
 		if res.StatusCode != c.status || asked.Load() != int64(c.asked) {
 			t.Fatalf("%s after asking %d times, want %d after %d", res.Status, asked.Load(), c.status, c.asked)
@@ -185,6 +185,20 @@ func TestBreaker(t *testing.T) {
 	for range 3 {
 		if res, _ := ask(t, "GET", url); res.StatusCode != 200 {
 			t.Errorf("after a good probe: %s", res.Status)
+		}
+	}
+}
+
+// A request that the upstream cannot deal with is no sign that it is down: who finds one would close it to everybody.
+func TestABadRequestCannotOpenTheBreaker(t *testing.T) {
+	for _, status := range []int{500, 501, 505, 507, 511} {
+		cfg := everything(backend(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) }), nil)
+		cfg.Upstreams["main"].Breaker = &Breaker{Failures: 1, Delay: time.Hour}
+		_, url := start(t, cfg)
+		for range 3 {
+			if res, _ := ask(t, "GET", url); res.StatusCode != status {
+				t.Errorf("%d: got %s", status, res.Status)
+			}
 		}
 	}
 }
