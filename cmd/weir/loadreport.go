@@ -375,11 +375,15 @@ func (r *loadReport) writeText(out io.Writer) error {
 // page is the report with pictures.
 func (r *loadReport) page() *traffic.Report {
 	t := &r.Total
+	sent := "requests sent"
+	if t.Sent == 1 {
+		sent = "request sent"
+	}
 	page := &traffic.Report{
 		Title: "Load test: " + r.plan.target, Lead: r.lead() + " Requests were sent when they were due, whatever had become of earlier ones, and " +
 			"latencies count from then.",
 		Facts: []traffic.Fact{
-			{Value: traffic.Count(t.Sent), Label: "requests sent"},
+			{Value: traffic.Count(t.Sent), Label: sent},
 			{Value: traffic.Percent(t.Served, t.Sent), Label: "served"},
 			{Value: traffic.Percent(t.Refused, t.Sent), Label: "refused with 429"},
 			{Value: traffic.Percent(t.Failed+t.Unanswered, t.Sent), Label: "failed or not answered", Bad: t.Failed+t.Unanswered > 0},
