@@ -13,12 +13,13 @@
 //	d, err := lim.Take(ctx, global.For(""), client.For(id))
 //	switch {
 //	case err != nil:    // no decision could be made
+//	case d.Never:       // it costs more than a limit ever has
 //	case !d.Allowed:    // ask again in d.RetryAfter
 //	}
 //
 // The zero Limiter keeps its own [Memory]; any [Store] can stand in its place, so that many processes share
 // the limits. A Store loads cells, calls [Decide] and saves them: all arithmetic is in this package, on integers, without a clock.
-// Only who writes a Store needs [Tx], [TxCharge], [Cell], [Entry], [Law], [Instant] and [Op].
+// You need [Tx], [TxCharge], [Cell], [Entry], [Law], [Instant] and [Op] only to write a Store.
 //
 // Package httplimit puts a Limiter in front of an http.Handler, or behind an http.Client; package gateway in front of any
 // server. Package redisstore has a Store that many processes share, and package storetest the tests for a Store of your own.

@@ -68,7 +68,7 @@ func TestREADMEPrograms(t *testing.T) {
 func fragment(block string) string {
 	var imports, used strings.Builder
 	for name, path := range map[string]string{
-		"http.": "net/http", "log.": "log", "time.": "time", "weir.": "github.com/weir-go/weir",
+		"ctx": "context", "http.": "net/http", "log.": "log", "time.": "time", "weir.": "github.com/weir-go/weir",
 		"httplimit.": "github.com/weir-go/weir/httplimit", "redisstore.": "github.com/weir-go/weir/redisstore",
 	} {
 		if strings.Contains(block, name) {
@@ -79,6 +79,9 @@ func fragment(block string) string {
 		if name, _, ok := strings.Cut(line, " := "); ok && !strings.ContainsAny(name, "\t, ") {
 			used.WriteString("\t_ = " + name + "\n")
 		}
+	}
+	if strings.Contains(block, "ctx") {
+		block = "\tctx := context.Background()\n" + block
 	}
 	return "package main\n\nimport (\n" + imports.String() + ")\n\nfunc main() {\n" + block + used.String() + "}\n"
 }
