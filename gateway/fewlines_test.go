@@ -166,6 +166,24 @@ func TestStoreFailuresWriteFewLines(t *testing.T) {
 	})
 }
 
+// An upstream that is away is a line for each way in which it is, not for each request.
+func TestUpstreamFailuresWriteFewLines(t *testing.T) {
+	var log journal
+	g, stop := startStoppable(t, everything(dead(t), nil), Options{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	for range 20 {
+		if res, _ := ask(t, "GET", g.URLs()[0]); res.StatusCode != 502 {
+			t.Fatalf("got %s", res.Status)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	text := log.text.String()
+	if n := strings.Count(text, `"upstream failed"`); n != 1 || !strings.Contains(text, `"failures of upstreams, not logged one by one","count":19,`) {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+}
+
 // A limit keeps its count when the configuration is read anew.
 func TestReloadKeepsTheCountOfLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -313,6 +313,9 @@ func (x *exchange) failed(req *http.Request, err error) {
 	default:
 		writeProblem(x, http.StatusBadGateway, "the upstream did not answer")
 	}
+	if !x.g.log.Enabled(req.Context(), slog.LevelDebug) && !x.g.upstreamFails.pass(hashOf(x.route.name+" "+err.Error())) {
+		return
+	}
 	x.g.log.Warn("upstream failed", "upstream", x.route.upstream.name, "route", x.route.name, "status", x.status, "err", err)
 }
 

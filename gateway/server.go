@@ -45,6 +45,7 @@ type Gateway struct {
 
 	storeFailures *fewLines
 	storeRefusals *fewLines // by the policy for a store that does not answer
+	upstreamFails *fewLines
 
 	site     atomic.Pointer[site] // what the configuration in force says
 	reloadMu sync.Mutex           // held to replace it
@@ -96,6 +97,7 @@ func New(cfg *Config, opts Options) (*Gateway, error) {
 	const more = "failures of the store, not logged one by one"
 	g.storeFailures = &fewLines{log: g.log, level: slog.LevelError, text: more}
 	g.storeRefusals = &fewLines{log: g.log, level: slog.LevelInfo, text: more}
+	g.upstreamFails = &fewLines{log: g.log, level: slog.LevelWarn, text: "failures of upstreams, not logged one by one"}
 	g.metrics = newMetrics(g)
 	g.tracing = newTracing(&cfg.Tracing)
 	if cfg.Admin.address() != adminOff {
@@ -388,6 +390,7 @@ func (g *Gateway) shutdown(cutOff context.CancelFunc) {
 	defer g.reloadMu.Unlock()
 	g.storeFailures.close()
 	g.storeRefusals.close()
+	g.upstreamFails.close()
 	for _, l := range g.site.Load().lines {
 		l.close()
 	}
