@@ -190,20 +190,26 @@ func (r *loadReport) judge() {
 		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", Text: fmt.Sprintf(
 			"cannot be believed: of %s that did what it said, refused again though nobody was served meanwhile: %d. As %s for %s: told %s, waited %v, then told %s",
 			clients(p.Followed), p.Broken, printable(e.Request), printable(e.Client), printable(e.Said), e.Waited.Round(time.Millisecond), dash(printable(e.ThenSaid)))})
-	case p.Kept > 0:
+	case p.Kept > p.Unclear:
 		text := fmt.Sprintf("can be believed: of %s that did what it said, served: %d; overtaken by requests of the same client: %d", clients(p.Followed), p.Kept, p.Taken)
 		if p.Unclear > 0 {
 			text += fmt.Sprintf("; perhaps by those of others: %d", p.Unclear)
 		}
 		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", OK: true, Text: text})
-	case p.Taken+p.Unclear > 0: // that nobody was let down is no proof when nobody was served
+	case p.Kept+p.Taken+p.Unclear > 0: // that nobody was let down is no proof when hardly anybody was served
 		none := fmt.Sprintf("none of %s that did what it said was served", clients(p.Followed))
-		if p.Followed == 1 {
+		switch {
+		case p.Kept > 0:
+			none = fmt.Sprintf("of %s that did what it said, served: %d", clients(p.Followed), p.Kept)
+		case p.Followed == 1:
 			none = "the one client that did what it said was not served"
 		}
 		remedy := "lower --rate or use more --clients"
 		if r.plan.scenario != nil {
 			remedy = "send less of the scenario with --share"
+		}
+		if p.Unclear > p.Taken {
+			remedy += ", and see whether the server tells clients apart by --identify"
 		}
 		r.Verdicts = append(r.Verdicts, loadVerdict{Subject: "Retry-After", Open: true, Text: fmt.Sprintf("may be true or not: %s; others came first (requests of the same client: %d; perhaps those of others: %d): %s",
 			none, p.Taken, p.Unclear, remedy)})

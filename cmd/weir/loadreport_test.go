@@ -23,10 +23,12 @@ func TestLoadVerdictOnRetryAfter(t *testing.T) {
 		{name: "nobody obeyed", promises: traffic.Promises{Given: 9, TooLong: 9}},
 		{name: "still waiting", promises: traffic.Promises{Given: 9, Open: 2, Lost: 1}},
 		{name: "served", promises: traffic.Promises{Kept: 2, Taken: 3, Unclear: 1}, want: "yes: can be believed: of 6 clients that did what it said, served: 2; overtaken by requests of the same client: 3; perhaps by those of others: 1."},
+		{name: "served now and then", promises: traffic.Promises{Kept: 24, Unclear: 721}, scenario: true,
+			want: "not shown: may be true or not: of 745 clients that did what it said, served: 24; others came first (requests of the same client: 0; perhaps those of others: 721): send less of the scenario with --share, and see whether the server tells clients apart by --identify."},
 		{name: "all overtaken", promises: traffic.Promises{Taken: 10},
 			want: "not shown: may be true or not: none of 10 clients that did what it said was served; others came first (requests of the same client: 10; perhaps those of others: 0): lower --rate or use more --clients."},
 		{name: "one overtaken by others", promises: traffic.Promises{Unclear: 1}, scenario: true,
-			want: "not shown: may be true or not: the one client that did what it said was not served; others came first (requests of the same client: 0; perhaps those of others: 1): send less of the scenario with --share."},
+			want: "not shown: may be true or not: the one client that did what it said was not served; others came first (requests of the same client: 0; perhaps those of others: 1): send less of the scenario with --share, and see whether the server tells clients apart by --identify."},
 		{name: "let down", promises: traffic.Promises{Kept: 5, Broken: 1, Example: &traffic.BrokenPromise{Client: "a", Request: "GET /", Said: "1", Waited: time.Second, ThenSaid: "1"}},
 			want: "NO: cannot be believed: of 6 clients that did what it said, refused again though nobody was served meanwhile: 1. As GET / for a: told 1, waited 1s, then told 1.", fails: true},
 	} {
