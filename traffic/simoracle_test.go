@@ -195,7 +195,7 @@ func TestSuggestWeighed(t *testing.T) {
 			if !got.Found || got.Rate.Units != units || got.Burst != burst || got.Uneven != uneven {
 				t.Errorf("%v, uneven %v: got %+v, want %d with burst %d", goal.String(), uneven, got, units, burst)
 			}
-			if want := fmt.Sprintf("; with %d/m it would be ", units-1); !strings.Contains(text, want) || strings.Contains(text, "is the smallest found that") != uneven {
+			if want := fmt.Sprintf("; %d/m would refuse ", units-1); !strings.Contains(text, want) || strings.Contains(text, "is the smallest found that") != uneven {
 				t.Errorf("%v, uneven %v: no %q in %s", goal.String(), uneven, want, text)
 			}
 		}

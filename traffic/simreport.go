@@ -433,7 +433,7 @@ func (g *Suggestion) Sentence(l *LimitResult) string {
 		text += fmt.Sprintf(", of %s of %s", Count(g.KeysHit), CountOf(g.Keys, "client", "clients"))
 	}
 	if g.Below != "" {
-		text += fmt.Sprintf("; with %s it would be %s", weir.Rate{Units: g.Rate.Units - 1, Period: g.Rate.Period}, g.Below)
+		text += fmt.Sprintf("; %s would refuse %s", weir.Rate{Units: g.Rate.Units - 1, Period: g.Rate.Period}, g.Below)
 	}
 	text += "."
 	if k := l.Dominated(); k != nil && !strings.HasSuffix(g.Goal, "clients") {

@@ -32,7 +32,7 @@ type Suggestion struct {
 	Refused int64     `json:"refused"`
 	Keys    int64     `json:"keys"`         // among those that are counted
 	KeysHit int64     `json:"keys_refused"` // of Keys
-	Below   string    `json:"below"`        // what one unit less would do; empty if there is none
+	Below   string    `json:"below"`        // what one unit less would refuse; empty if there is none
 	Uneven  bool      `json:"uneven"`       // charges differ in cost or priority, or are Low beside headroom
 	Runs    int       `json:"runs"`         // how often the requests were gone through
 }
@@ -111,9 +111,9 @@ func (r *limitRun) suggest(ctx context.Context, goal *Goal) (*Suggestion, error)
 }
 
 func (s *search) verdict() string {
-	what := "refused"
+	what := "requests"
 	if s.goal.Clients {
-		what = "clients refused"
+		what = "clients"
 	}
 	if s.most == 0 {
 		return "some " + what

@@ -123,7 +123,7 @@ func check(cmd *cobra.Command, path string, asJSON, strict, connect bool) error 
 		}
 	}
 	if len(report.Findings) == 0 && !asJSON {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: nothing found\n", path)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistakes found\n", path)
 	}
 	return nil
 }

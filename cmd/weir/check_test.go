@@ -58,8 +58,8 @@ func TestCheck(t *testing.T) {
 		stdout     string // with FILE for the path
 		stderr     string
 	}{
-		{"clean", cleanYAML, nil, 0, "FILE: nothing found\n", ""},
-		{"clean, strict", cleanYAML, []string{"--strict"}, 0, "FILE: nothing found\n", ""},
+		{"clean", cleanYAML, nil, 0, "FILE: no mistakes found\n", ""},
+		{"clean, strict", cleanYAML, []string{"--strict"}, 0, "FILE: no mistakes found\n", ""},
 		{"a warning", warningYAML, nil, 0,
 			"FILE:2:39: warning: limits[1]: no route uses limit \"spare\"; name it in a route or in defaults, or take it out\n", ""},
 		{"a warning, strict", warningYAML, []string{"--strict"}, 1,

@@ -214,8 +214,9 @@ func (day *watchedDay) tell(w io.Writer) {
 // summary tells the history in plain words.
 func (d *watchDemo) summary(w io.Writer, days []watchedDay) error {
 	last := days[len(days)-1].edition
-	fmt.Fprintf(w, "\nThe history, %s:\n", counted(len(last.History), "line"))
-	for _, c := range last.History {
+	shown := last.History[max(0, len(last.History)-5):]
+	fmt.Fprintf(w, "\nThe history, the last %d of %s:\n", len(shown), counted(len(last.History), "line"))
+	for _, c := range shown {
 		fmt.Fprintf(w, "  %s  %-16s  %s\n", c.Time.Local().Format("15:04:05"), c.CVE, shownText(c.Text))
 		if n := len(c.Also); n > 0 {
 			fmt.Fprintf(w, "  %27s and %s\n", "", counted(n, "more CVE"))

@@ -142,6 +142,11 @@ func (s *simulating) run(cmd *cobra.Command, logs []string) error {
 		if err != nil {
 			return badUsage("simulate: --format: %v", trimmed(err))
 		}
+		for _, name := range logs {
+			if _, err := os.Stat(name); name != "-" && err != nil {
+				return badUsage("simulate: %v", trimmed(err))
+			}
+		}
 		log := &traffic.Log{
 			Files: logs, Stdin: cmd.InOrStdin(), Format: format, Headers: headers, Disorder: max(1, s.disorder), Whole: s.whole,
 		}

@@ -427,7 +427,7 @@ func TestSimulateUsage(t *testing.T) {
 		{"--limit client=5/m --top -3 x.log", 2, "--top takes 1 or more"},
 		{"--limit client=5/m --disorder -3s x.log", 2, "--disorder and --took no negative time"},
 		{"--limit client=5/m --html no/such/page.html x.log", 2, "--html: no/such/page.html: no such file"},
-		{"--limit client=5/m nowhere.log", 1, "nowhere.log"},
+		{"--limit client=5/m nowhere.log", 2, "nowhere.log: no such file"},
 		{"--limit client=5/m -", 1, "no request in 0 lines"},
 	} {
 		code, _, errs := weirCommand(t, "", append([]string{"simulate"}, strings.Fields(tt.args)...)...)
