@@ -367,7 +367,11 @@ func (t *Transport) send(c *call, s *slot, n int, hedge bool, started func(*repl
 	came := time.Now()
 	t.watch(c, resp, s, cancel)
 	var start []byte
-	if c.profile.needsBody(resp.StatusCode) {
+	profile := c.profile
+	if profile == nil {
+		profile = profileOf(resp.Header)
+	}
+	if profile.needsBody(resp.StatusCode) {
 		start = peekBody(resp)
 	}
 	rep.answer = ReadAnswer(resp.StatusCode, resp.Header, start, came, c.profile)

@@ -218,6 +218,29 @@ func TestAbsurdWaits(t *testing.T) {
 	}
 }
 
+// TestForbiddenIsNoRefusal: a 403 of a provider that is known by its header is a refusal only if its body says so.
+func TestForbiddenIsNoRefusal(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"message": "Resource not accessible by integration"}`: 403,
+		`{"message": "API rate limit exceeded"}`:                200,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			forbidden := step{status: 403, header: http.Header{"X-Github-Request-Id": {"1"}}, body: strings.NewReader(body)}
+			s := &script{steps: []step{forbidden, {status: 200}}}
+			rt := &Transport{Base: s, Retry: &Retry{}}
+			r, _ := http.NewRequest("GET", "https://github.example/api/v3/", nil)
+			resp, err := rt.RoundTrip(r)
+			if err != nil || resp.StatusCode != want {
+				t.Fatalf("%s: %v, %v; want %d", body, resp, err, want)
+			}
+			if got, _ := io.ReadAll(resp.Body); want == 403 && string(got) != body {
+				t.Errorf("the body is %q, want %q", got, body)
+			}
+			resp.Body.Close()
+		})
+	}
+}
+
 // TestGuardGrowsAndShrinks: refusals that the gate cannot explain widen its margin, quiet periods narrow it.
 func TestGuardGrowsAndShrinks(t *testing.T) {
 	var g guards
