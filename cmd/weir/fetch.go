@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -267,7 +268,17 @@ func (f *fetching) refusal(u *url.URL) func(*http.Response) bool {
 		if resp.StatusCode < 400 {
 			return false
 		}
-		a := httplimit.ReadAnswer(resp.StatusCode, resp.Header, nil, time.Now(), profile)
+		var start []byte
+		if resp.StatusCode == http.StatusForbidden { // at some providers it may mean either, and the page tells
+			const most = 4 << 10
+			page := resp.Body
+			start, _ = io.ReadAll(io.LimitReader(page, most))
+			resp.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(bytes.NewReader(start), page), page}
+		}
+		a := httplimit.ReadAnswer(resp.StatusCode, resp.Header, start, time.Now(), profile)
 		return a.Refused()
 	}
 }

@@ -126,6 +126,29 @@ func TestFetchVerdict(t *testing.T) {
 	}
 }
 
+// TestFetchForbidden: where a provider refuses with 403 for its limit and for want of permission, the account tells them apart.
+func TestFetchForbidden(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		if r.URL.Path == "/limited" {
+			fmt.Fprint(w, `{"message": "API rate limit exceeded"}`)
+		} else {
+			fmt.Fprint(w, `{"message": "Resource not accessible by integration"}`)
+		}
+	}))
+	defer server.Close()
+	for item, want := range map[string]string{
+		"private": "1 not fetched (denied 1); 1 request, 0 refused",
+		"limited": "1 not fetched (rate_limited 1); 1 request, 1 refused",
+	} {
+		code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", server.URL+"/{id}", "--profile", "github", "--item-timeout", "1s",
+			"--out", filepath.Join(t.TempDir(), "out"), item)
+		if code != exitFailure || !strings.Contains(stdout, want) {
+			t.Errorf("%s: exit %d\n%s%s\nwant %s", item, code, stdout, stderr, want)
+		}
+	}
+}
+
 func TestFetchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var seen atomic.Int32
