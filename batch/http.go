@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,7 @@ type HTTP struct {
 	// the question mark.
 	URL string
 
-	Header http.Header // sent with each request
+	Header http.Header // sent with each request; its Host, if there is one, instead of the URL's
 
 	// MaxBody is the most bytes of a body, after decompression; 0 means 16 MiB.
 	MaxBody int64
@@ -49,6 +50,7 @@ func (h *HTTP) Fetch(ctx context.Context, id string, before Before) Result {
 	for name, values := range h.Header {
 		req.Header[name] = values
 	}
+	req.Host = cmp.Or(h.Header.Get("Host"), req.Host)
 	if before.ETag != "" {
 		req.Header.Set("If-None-Match", before.ETag)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -77,7 +75,7 @@ Exit codes: 0 complete; 1 the verdict is no, or something failed: no results wer
 }
 
 func (f *fetching) run(cmd *cobra.Command, args []string) error {
-	items, err := f.readItems(cmd.InOrStdin(), args)
+	items, err := f.readItems(cmd.Context(), cmd.InOrStdin(), args)
 	if err != nil {
 		return err
 	}
@@ -85,7 +83,7 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	plan, gate, err := f.gate(len(items))
+	plan, gate, err := f.gate(distinct(items))
 	if err != nil {
 		return err
 	}
@@ -130,107 +128,6 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	watch.end()
 	rep.Name = shownURL(f.url)
 	return f.tell(cmd, plan, rep, err)
-}
-
-func (f *fetching) readItems(stdin io.Reader, args []string) ([]string, error) {
-	items := args
-	in := io.Reader(nil)
-	switch f.items {
-	case "":
-	case "-":
-		in = stdin
-	default:
-		file, err := os.Open(f.items)
-		if err != nil {
-			return nil, badUsage("--items: %v", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	if in != nil {
-		lines := bufio.NewScanner(in)
-		for n := 1; lines.Scan(); n++ {
-			item, _, _ := strings.Cut(lines.Text(), "#")
-			if item = strings.TrimSpace(item); item != "" {
-				items = append(items, item)
-			}
-		}
-		if err := lines.Err(); err != nil {
-			return nil, badUsage("--items: %v", err)
-		}
-	}
-	if len(items) == 0 {
-		return nil, badUsage("no items: give them as arguments, or a file with --items")
-	}
-	return items, nil
-}
-
-// target checks the URL and reads the headers.
-func (f *fetching) target() (*url.URL, http.Header, error) {
-	if !strings.Contains(f.url, "{id}") {
-		return nil, nil, badUsage("--url: it needs {id} where the item goes, as https://api.example/v1/{id}") // without what was given, as below
-	}
-	u, err := url.Parse(strings.ReplaceAll(f.url, "{id}", "id"))
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, nil, badUsage("--url: want http:// or https:// and a host")
-	}
-	header, err := givenHeader(f.headers)
-	if err != nil {
-		return nil, nil, err
-	}
-	return u, header, nil
-}
-
-// shownURL is a URL without what may be secret in it: the user, and the values of its query but for items.
-func shownURL(raw string) string {
-	raw, query, asks := strings.Cut(raw, "?")
-	scheme, rest, _ := strings.Cut(raw, "://")
-	authority, path, more := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-		authority = "…" + authority[at:]
-	}
-	shown := scheme + "://" + authority
-	if more {
-		shown += "/" + path
-	}
-	if !asks {
-		return shown
-	}
-	pairs := strings.Split(query, "&")
-	for i, pair := range pairs {
-		if name, value, ok := strings.Cut(pair, "="); ok && value != "{id}" {
-			pairs[i] = name + "=…"
-		}
-	}
-	return shown + "?" + strings.Join(pairs, "&")
-}
-
-// givenHeader reads --header flags: 'Name: value', with env:VARIABLE or file:PATH for a value that is secret.
-func givenHeader(lines []string) (http.Header, error) {
-	header := http.Header{}
-	for _, h := range lines {
-		name, value, ok := strings.Cut(h, ":")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || name == "" {
-			return nil, badUsage("--header: the form is 'Name: value'") // without what was given, which may be a secret
-		}
-		if variable, ok := strings.CutPrefix(value, "env:"); ok {
-			if value = os.Getenv(variable); value == "" {
-				return nil, badUsage("--header %s: the environment has no %s", name, variable)
-			}
-		} else if path, ok := strings.CutPrefix(value, "file:"); ok {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return nil, badUsage("--header %s: %v", name, err)
-			}
-			value = strings.TrimSpace(string(b))
-		}
-		if strings.ContainsAny(value, "\r\n\x00") {
-			return nil, badUsage("--header %s: a value of several lines", name)
-		}
-		header.Add(name, value)
-	}
-	return header, nil
 }
 
 // gate is the server's limit as a gate, and what it means for the run.
@@ -337,6 +234,9 @@ func (f *fetching) tell(cmd *cobra.Command, plan batch.Plan, rep *batch.Report, 
 		}
 	} else if rep.Ledger.Items > 0 {
 		fmt.Fprintln(out, rep.Ledger.String())
+		if rep.Dropped > 0 {
+			fmt.Fprintln(out, "duplicates among the items:", rep.Dropped)
+		}
 		took := rep.Ended.Sub(rep.Started)
 		plan.Latency = 0 // what is left is the least whatever the answers took
 		if bound := plan.Bound(); bound > 0 && rep.Resumed == 0 && rep.Ledger.Requests >= plan.Requests {

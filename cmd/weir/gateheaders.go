@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (g *gateHeaders) run(cmd *cobra.Command, args []string) error {
 			return badUsage("weir: gate-headers: --at %q is not a time as 2026-11-30T20:00:00Z", g.at)
 		}
 	}
-	in := cmd.InOrStdin()
+	var in io.Reader = &stoppable{cmd.Context(), cmd.InOrStdin()}
 	if len(args) == 1 && args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
@@ -86,6 +87,9 @@ func (g *gateHeaders) run(cmd *cobra.Command, args []string) error {
 		in = f
 	}
 	d, err := readDump(in, g.status)
+	if errors.Is(err, context.Canceled) {
+		return failed(errors.New("interrupted"))
+	}
 	if err != nil {
 		return failed(fmt.Errorf("weir: gate-headers: %w", err))
 	}
