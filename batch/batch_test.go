@@ -278,7 +278,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	for _, c := range []struct{ results, journal, want string }{
 		{"not json\n", "", "results.jsonl:1: not a line of results"},
 		{`{"id":"a","column":"same"}` + "\n" + `{"id":"b","col`, "", "results.jsonl:2: not a line of results"},
-		{"", "hello\n", "journal:1: not a journal"},
+		{"", "hello\n", "journal:1: not a journal of this version; move the file away"},
 		{"", `{"weir_journal":"1","run":"other"}` + "\n", "it fetched something else"},
 	} {
 		os.Remove(out)

@@ -69,13 +69,14 @@ func TestStoppedIsNotTheItemsFault(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	run := &Run{Items: names(10), Out: out, Workers: 1, Fetch: func(ctx context.Context, id string, _ Before) Result {
 		if id == "item-005" {
+			CounterOf(ctx).Request(true)
 			cancel()
 			return Lost(Network, "%v", ctx.Err())
 		}
 		return Result{Column: Changed, Body: []byte(id)}
 	}}
 	rep, err := run.Do(ctx)
-	if !errors.Is(err, ErrInterrupted) || rep.Ledger.Reasons[Network] != 0 || rep.Ledger.Reasons[Interrupted] != 5 {
+	if !errors.Is(err, ErrInterrupted) || rep.Ledger.Reasons[Network] != 0 || rep.Ledger.Reasons[Interrupted] != 5 || rep.Ledger.Requests != 1 || rep.Ledger.Refusals != 1 {
 		t.Errorf("%v; %s", err, &rep.Ledger)
 	}
 }

@@ -141,7 +141,7 @@ func (j *journal) replay(path, run string, done map[string]Result) error {
 		if n == 1 {
 			var head journalHead
 			if json.Unmarshal(line, &head) != nil || head.Journal != journalVersion {
-				return fmt.Errorf("batch: %s:1: not a journal of this version", path)
+				return fmt.Errorf("batch: %s:1: not a journal of this version; move the file away to start anew", path)
 			}
 			if head.Run != run {
 				return fmt.Errorf("batch: %s: %w: it fetched something else or other items; remove the file to start anew", path, ErrJournal)

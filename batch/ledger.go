@@ -178,7 +178,7 @@ type Thresholds struct {
 }
 
 // ErrVerdict is what errors of a run that failed its thresholds wrap.
-var ErrVerdict = errors.New("too much was not fetched; nothing was written")
+var ErrVerdict = errors.New("nothing was written")
 
 // Verdict is nil if a ledger is within the thresholds, else it wraps ErrVerdict and says what is over which.
 func (t Thresholds) Verdict(l *Ledger) error {

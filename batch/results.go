@@ -30,6 +30,10 @@ func openResults(path string) (*results, error) {
 	if err != nil {
 		return nil, fmt.Errorf("batch: results: %w", err)
 	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		f.Close()
+		return nil, fmt.Errorf("batch: results: %s is a directory", path)
+	}
 	r.file = f
 	in := bufio.NewReaderSize(f, 1<<16)
 	for n, from := 1, int64(0); ; n++ {

@@ -196,7 +196,11 @@ func (s *state) one(ctx context.Context, id string) error {
 		res = Lost(Parse, "%v", err)
 	}
 	if ctx.Err() != nil && res.Column == NotFetched {
-		return nil // stopped: it is not the item's fault, and it will be fetched when the run is resumed
+		// Stopped: it is not the item's fault, and it will be fetched when the run is resumed. What it took counts.
+		s.mu.Lock()
+		tally.Settle(&s.report.Ledger)
+		s.mu.Unlock()
+		return nil
 	}
 	res.compare(before)
 	rec := Record{ID: id, Time: time.Now().UTC(), Result: res, Data: dataOf(res.Body), Tally: tally.read()}
