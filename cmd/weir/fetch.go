@@ -87,6 +87,9 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkFiles(); err != nil {
+		return err
+	}
 	if f.plan {
 		return f.printPlan(cmd.OutOrStdout(), plan)
 	}
@@ -109,6 +112,11 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 		defer conn.Close()
 		// Nobody waits for a fetch as for a page: a Redis far away may take its time.
 		transport.Limiter = &weir.Limiter{Store: &redisstore.Store{Client: conn, Timeout: 2 * time.Second}}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+		defer cancel()
+		if err := conn.Ping(ctx); err != nil {
+			return failed(fmt.Errorf("--store %s cannot be used, and nothing was sent: %w", shownURL(f.store), err))
+		}
 	}
 	if err := transport.Validate(); err != nil {
 		return badUsage("%v", err)
@@ -144,8 +152,19 @@ func (f *fetching) gate(items int) (batch.Plan, []httplimit.Gate, error) {
 		}
 		return plan, nil, badUsage("--profile %q: none of %s", f.profile, strings.Join(names, ", "))
 	}
+	for flag, d := range map[string]time.Duration{"latency": f.latency, "item-timeout": f.itemTimeout} {
+		if d < 0 {
+			return plan, nil, badUsage("--%s %v: want 0 or more", flag, d)
+		}
+	}
+	if f.rate == "" && f.guard != 0 {
+		return plan, nil, badUsage("--guard: it is for the period of --rate, which is not there")
+	}
 	if f.rate == "" {
 		return plan, nil, nil
+	}
+	if rate.Units == 0 {
+		return plan, nil, badUsage("--rate %s: nothing would ever be sent", f.rate)
 	}
 	gate := httplimit.Gate{Limit: &weir.Limit{Name: "fetch", Algorithm: weir.SlidingLog, Rate: rate}, Guard: f.guard}
 	if err := gate.Validate(); err != nil {
@@ -218,51 +237,4 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// tell prints the account of a run, and turns its end into an exit code.
-func (f *fetching) tell(cmd *cobra.Command, plan batch.Plan, rep *batch.Report, err error) error {
-	if f.report != "" {
-		if e := batch.WriteFile(f.report, func(w io.Writer) error { return printJSON(w, rep) }); e != nil {
-			err = errors.Join(err, fmt.Errorf("--report: %w", e))
-		}
-	}
-	out := cmd.OutOrStdout()
-	if f.asJSON {
-		if e := printJSON(out, rep); e != nil {
-			return failed(e)
-		}
-	} else if rep.Ledger.Items > 0 {
-		fmt.Fprintln(out, rep.Ledger.String())
-		if rep.Dropped > 0 {
-			fmt.Fprintln(out, "duplicates among the items:", rep.Dropped)
-		}
-		took := rep.Ended.Sub(rep.Started)
-		plan.Latency = 0 // what is left is the least whatever the answers took
-		if bound := plan.Bound(); bound > 0 && rep.Resumed == 0 && rep.Ledger.Requests >= plan.Requests {
-			fmt.Fprintf(out, "took %v, %.2f times the least possible with this rate\n", took.Round(time.Millisecond), float64(took)/float64(bound))
-		} else {
-			fmt.Fprintf(out, "took %v\n", took.Round(time.Millisecond))
-		}
-		const shown = 20
-		for i, r := range rep.NotFetched {
-			if i == shown {
-				fmt.Fprintf(out, "… and %d more\n", rep.Ledger.NotFetched-shown)
-				break
-			}
-			fmt.Fprintf(out, "not fetched: %s: %s: %s\n", r.ID, r.Reason, r.Detail)
-		}
-		if rep.Written {
-			fmt.Fprintln(out, "written:", f.out)
-		}
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, batch.ErrInterrupted):
-		return &exitError{code: exitInterrupted, err: err}
-	case errors.Is(err, batch.ErrJournal), errors.Is(err, context.Canceled):
-		return badConfig(err)
-	}
-	return failed(err)
 }

@@ -117,8 +117,15 @@ func TestFetchVerdict(t *testing.T) {
 	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) {
 		t.Error("the results have changed")
 	}
-	if code, _, stderr := weirIn(t.Context(), "", args...); code != exitUsage || !strings.Contains(stderr, "resume") {
-		t.Errorf("beside a journal: exit %d, %s", code, stderr)
+	if want := "what was fetched is in " + out + ".journal: --resume goes on with it"; !strings.Contains(stderr, want) {
+		t.Errorf("%s\nwant %q", stderr, want)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	if code, stdout, stderr := weirIn(t.Context(), "", append(args, "--report", report, "--json")...); code != exitUsage || !strings.Contains(stderr, "--resume goes on") || stdout != "" {
+		t.Errorf("beside a journal: exit %d, %s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(report); err == nil {
+		t.Error("a run that did not begin has written an account")
 	}
 	down.Store(false)
 	if code, stdout, stderr := weirIn(t.Context(), "", append(args, "--resume")...); code != exitOK || !strings.Contains(stdout, "3 changed") {
@@ -162,7 +169,7 @@ func TestFetchInterrupted(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	args := []string{"fetch", "--url", server.URL + "/{id}", "--out", out, "--workers", "1", "a", "b", "c", "d", "e"}
 	code, stdout, stderr := weirIn(ctx, "", args...)
-	if code != exitInterrupted || !strings.Contains(stderr, "can be resumed") {
+	if code != exitInterrupted || !strings.Contains(stderr, "can be resumed with --resume") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	if _, err := os.Stat(out); err == nil {
@@ -173,6 +180,58 @@ func TestFetchInterrupted(t *testing.T) {
 	}
 	if n := seen.Load(); n > 6 { // the third was under way when it was stopped
 		t.Errorf("%d requests for 5 items", n)
+	}
+}
+
+// TestFetchSaysHowToGoOn: what the verdict says can be done, can.
+func TestFetchSaysHowToGoOn(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/html" {
+			fmt.Fprint(w, "<html>")
+			return
+		}
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "out")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"a"}, exitFailure, "1 of"},
+		{[]string{"a", "--resume"}, exitFailure, "--resume --max-refused-share 1 writes it"},
+		{[]string{"a", "--resume", "--max-refused-share", "1"}, exitOK, ""},
+		{[]string{"html"}, exitFailure, "--expect-json=false"},
+		{[]string{"html", "--resume", "--expect-json=false"}, exitOK, ""},
+	} {
+		code, stdout, stderr := weirIn(t.Context(), "", append([]string{"fetch", "--url", server.URL + "/{id}", "--out", out}, c.args...)...)
+		if c.want == "1 of" {
+			c.want = "50.0 % of 2 requests were refused, over 30.0 %: nothing was written; all is in " + out + ".journal"
+		}
+		if code != c.code || !strings.Contains(stderr, c.want) || c.want == "" && stderr != "" {
+			t.Errorf("%v: exit %d\n%s%s\nwant %d, %q", c.args, code, stdout, stderr, c.code, c.want)
+		}
+	}
+	if asked.Load() != 2 {
+		t.Errorf("%d requests for what was there already", asked.Load())
+	}
+}
+
+// TestFetchWithoutItsStore: where the limit cannot be kept, nothing is sent.
+func TestFetchWithoutItsStore(t *testing.T) {
+	dir := t.TempDir()
+	code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", "http://127.0.0.1:1/{id}", "--store", "redis://user:s3cr3t@127.0.0.1:1/0?sentinel_password=s3cr3t",
+		"--rate", "5/1s", "--out", filepath.Join(dir, "out"), "a")
+	if code != exitFailure || stdout != "" || !strings.Contains(stderr, "@127.0.0.1:1/0") || !strings.Contains(stderr, "nothing was sent") || strings.Contains(stderr, "s3cr3t") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	if files, _ := os.ReadDir(dir); len(files) > 0 {
+		t.Errorf("it left %v", files)
 	}
 }
 
@@ -231,6 +290,15 @@ func TestFetchPlanAndUsage(t *testing.T) {
 		"the form is":            {"--url", "http://host/{id}", "--header", "secret", "a"},
 		"'Name: value'":          {"--url", "http://host/{id}", "--header", "two words: x", "a"},
 		"control characters":     {"--url", "http://host/{id}", "--header", "X: \x01", "a"},
+		"nothing would ever be":  {"--url", "http://host/{id}", "--rate", "0/30s", "a"},
+		"--latency -1s":          {"--url", "http://host/{id}", "--latency", "-1s", "a"},
+		"--item-timeout -1s":     {"--url", "http://host/{id}", "--item-timeout", "-1s", "a"},
+		"which is not there":     {"--url", "http://host/{id}", "--guard", "1s", "a"},
+		"--out: stat nowhere":    {"--url", "http://host/{id}", "--out", "nowhere/out", "a"},
+		"--report: stat nowhere": {"--url", "http://host/{id}", "--report", "nowhere/report", "a"},
+		"a directory or a dev":   {"--url", "http://host/{id}", "--out", ".", "a"},
+		"/dev/null is a dir":     {"--url", "http://host/{id}", "--report", os.DevNull, "a"},
+		"for the results":        {"--url", "http://host/{id}", "--out", "same", "--report", "./same", "a"},
 		"behind a #":             {"--url", "http://host/#{id}", "a"},
 		"the environment has no": {"--url", "http://host/{id}", "--header", "X: env:WEIR_TEST_NOWHERE", "a"},
 		"no such file":           {"--url", "http://host/{id}", "--items", "nowhere.txt"},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -97,6 +98,31 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	case <-s.ctx.Done():
 		return 0, s.ctx.Err()
 	}
+}
+
+// checkFiles looks at where the files will be: a long run should not end with no place for its account.
+func (f *fetching) checkFiles() error {
+	files := []struct{ flag, path string }{{"--out", f.out}, {"--report", f.report}}
+	for _, file := range files {
+		if file.path == "" {
+			continue
+		}
+		if dir, err := os.Stat(filepath.Dir(file.path)); err != nil {
+			return badUsage("%s: %v", file.flag, err)
+		} else if !dir.IsDir() {
+			return badUsage("%s: %s is no directory", file.flag, filepath.Dir(file.path))
+		}
+		if there, err := os.Stat(file.path); err == nil && !there.Mode().IsRegular() { // a rename would replace it, even /dev/null
+			return badUsage("%s: %s is a directory or a device; want a file", file.flag, file.path)
+		}
+	}
+	if f.report == "" || f.out == "" {
+		return nil
+	}
+	if report := filepath.Clean(f.report); report == filepath.Clean(f.out) || report == filepath.Clean(f.out+".journal") {
+		return badUsage("--report %s: that file is for the results; want another", f.report)
+	}
+	return nil
 }
 
 // target checks the URL and reads the headers.
