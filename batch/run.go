@@ -45,6 +45,9 @@ type Run struct {
 	// again.
 	Resume bool
 
+	// Thresholds are for the verdict. When more items than RateLimited have ended refused by the server's limit, and none was
+	// fetched in between, the run cannot succeed and the server has shut it out: the rest is not asked for, and ends as not
+	// fetched (RateLimited) too.
 	Thresholds Thresholds
 
 	// Progress, if not nil, is told each item as it ends. Calls are one at a time.
@@ -133,6 +136,7 @@ type state struct {
 	mu      sync.Mutex
 	records map[string]Record // without content, unless there is no journal to keep it
 	err     error             // the first of the journal, which ends the run
+	refused int               // items that ended so, in a row
 }
 
 // work fetches what is to do.
@@ -191,7 +195,12 @@ func (s *state) one(ctx context.Context, id string) error {
 		itemCtx, cancel = context.WithTimeout(itemCtx, s.run.Timeout)
 		defer cancel()
 	}
-	res := s.run.Fetch(itemCtx, id, before)
+	var res Result
+	if n := s.shutOut(); n > 0 {
+		res = Lost(RateLimited, "not asked for, as %s before it ended refused", counted(n, "item"))
+	} else {
+		res = s.run.Fetch(itemCtx, id, before)
+	}
 	if err := res.check(); err != nil {
 		res = Lost(Parse, "%v", err)
 	}
@@ -212,6 +221,16 @@ func (s *state) one(ctx context.Context, id string) error {
 	}
 	s.enter(rec)
 	return nil
+}
+
+// shutOut is how many items in a row were refused, if they are too many for the run to succeed; else 0.
+func (s *state) shutOut() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused > s.run.Thresholds.rateLimited() {
+		return s.refused
+	}
+	return 0
 }
 
 // compare finds out whether content is the same as before.
@@ -247,6 +266,12 @@ func (s *state) enter(rec Record) {
 	defer s.mu.Unlock()
 	l := &s.report.Ledger
 	l.Add(rec.Result)
+	switch {
+	case rec.Column != NotFetched:
+		s.refused = 0
+	case rec.Reason == RateLimited && s.refused <= s.run.Thresholds.rateLimited():
+		s.refused++
+	}
 	l.Requests += rec.Requests
 	l.Refusals += rec.Refusals
 	l.Waited += rec.Waited
