@@ -84,16 +84,15 @@ func TestStoppedIsNotTheItemsFault(t *testing.T) {
 // TestShutOut: a server that refuses all is not asked for every item, each time as long as it takes to be refused for good.
 func TestShutOut(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		thresholds Thresholds
-		refused    func(n int) bool // the nth fetch
-		asked      int
+		name    string
+		shutOut int
+		refused func(n int) bool // the nth fetch
+		asked   int
 	}{
-		{"all", Thresholds{}, func(int) bool { return true }, 3},
-		{"all but the first ten", Thresholds{}, func(n int) bool { return n > 10 }, 13},
-		{"two of three", Thresholds{}, func(n int) bool { return n%3 != 0 }, 50},
-		{"none may be", Thresholds{RateLimited: -1}, func(int) bool { return true }, 1},
-		{"all may be", Thresholds{RateLimited: 50}, func(int) bool { return true }, 50},
+		{"all", 2, func(int) bool { return true }, 3},
+		{"all but the first ten", 2, func(n int) bool { return n > 10 }, 13},
+		{"two of three", 2, func(n int) bool { return n%3 != 0 }, 50},
+		{"any number may be", 0, func(int) bool { return true }, 50},
 	} {
 		out, asked, stop := filepath.Join(t.TempDir(), "results.jsonl"), 0, false
 		fetch := func(_ context.Context, id string, _ Before) Result {
@@ -102,7 +101,7 @@ func TestShutOut(t *testing.T) {
 			}
 			return Result{Column: Changed, Body: []byte(id)}
 		}
-		rep, err := (&Run{Items: names(50), Out: out, Workers: 1, Thresholds: c.thresholds, Fetch: fetch}).Do(t.Context())
+		rep, err := (&Run{Items: names(50), Out: out, Workers: 1, ShutOut: c.shutOut, Fetch: fetch}).Do(t.Context())
 		if got := rep.Ledger; asked != c.asked || got.Items != 50 || got.Check() != nil || c.asked < 50 && (!errors.Is(err, ErrVerdict) || got.Changed+got.Reasons[RateLimited] != 50) {
 			t.Errorf("%s: asked for %d, want %d; %v, %v", c.name, asked, c.asked, &got, err)
 		}

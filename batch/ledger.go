@@ -177,14 +177,6 @@ type Thresholds struct {
 	NotFetched int
 }
 
-// rateLimited is RateLimited as it is meant.
-func (t Thresholds) rateLimited() int {
-	if t.RateLimited == 0 {
-		return 2
-	}
-	return max(0, t.RateLimited)
-}
-
 // ErrVerdict is what errors of a run that failed its thresholds wrap.
 var ErrVerdict = errors.New("nothing was written")
 
@@ -197,7 +189,13 @@ func (t Thresholds) Verdict(l *Ledger) error {
 	case share < 0:
 		share = 0
 	}
-	limited := t.rateLimited()
+	limited := t.RateLimited
+	switch {
+	case limited == 0:
+		limited = 2
+	case limited < 0:
+		limited = 0
+	}
 	var over []string
 	if got := l.RefusalShare(); got > share {
 		over = append(over, fmt.Sprintf("%.1f %% of %s were refused, over %.1f %%", 100*got, counted(l.Requests, "request"), 100*share))

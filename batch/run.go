@@ -45,9 +45,11 @@ type Run struct {
 	// again.
 	Resume bool
 
-	// Thresholds are for the verdict. When more items than RateLimited have ended refused by the server's limit, and none was
-	// fetched in between, the run cannot succeed and the server has shut it out: the rest is not asked for, and ends as not
-	// fetched (RateLimited) too.
+	// ShutOut is how many items in a row may end refused by the server's limit before the run takes itself for shut out: the rest
+	// is not asked for then, and ends as not fetched (RateLimited) too. It is for a Fetch that is refused often before it
+	// gives an item up. 0: any number.
+	ShutOut int
+
 	Thresholds Thresholds
 
 	// Progress, if not nil, is told each item as it ends. Calls are one at a time.
@@ -223,11 +225,11 @@ func (s *state) one(ctx context.Context, id string) error {
 	return nil
 }
 
-// shutOut is how many items in a row were refused, if they are too many for the run to succeed; else 0.
+// shutOut is how many items in a row were refused, if they are too many; else 0.
 func (s *state) shutOut() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refused > s.run.Thresholds.rateLimited() {
+	if s.run.ShutOut > 0 && s.refused > s.run.ShutOut {
 		return s.refused
 	}
 	return 0
@@ -269,7 +271,7 @@ func (s *state) enter(rec Record) {
 	switch {
 	case rec.Column != NotFetched:
 		s.refused = 0
-	case rec.Reason == RateLimited && s.refused <= s.run.Thresholds.rateLimited():
+	case rec.Reason == RateLimited && s.refused <= s.run.ShutOut:
 		s.refused++
 	}
 	l.Requests += rec.Requests

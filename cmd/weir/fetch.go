@@ -131,7 +131,7 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	run := &batch.Run{
 		Name: f.url, Items: items, Fetch: source.Fetch, Workers: f.workers, Timeout: f.itemTimeout,
 		Out: f.out, Resume: f.resume, Progress: watch.item,
-		Thresholds: f.thresholds(cmd),
+		Thresholds: f.thresholds(cmd), ShutOut: max(2, f.limited), // the verdict is certain then
 	}
 	rep, err := run.Do(cmd.Context())
 	watch.end()

@@ -222,6 +222,25 @@ func TestFetchSaysHowToGoOn(t *testing.T) {
 	}
 }
 
+// TestFetchShutOut: a server that will not have anybody for days is not asked for every item.
+func TestFetchShutOut(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Retry-After", "86400")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	args := []string{"fetch", "--url", server.URL + "/{id}", "--out", filepath.Join(t.TempDir(), "out"), "--workers", "1", "--max-hold", "1ms"}
+	for i := range 50 {
+		args = append(args, fmt.Sprint(i))
+	}
+	code, stdout, stderr := weirIn(t.Context(), "", args...)
+	if code != exitFailure || asked.Load() != 3 || !strings.Contains(stdout, "50 not fetched (rate_limited 50)") || !strings.Contains(stdout, "not asked for, as 3 items") {
+		t.Errorf("exit %d, %d requests\n%s%s", code, asked.Load(), stdout, stderr)
+	}
+}
+
 // TestFetchWithoutItsStore: where the limit cannot be kept, nothing is sent.
 func TestFetchWithoutItsStore(t *testing.T) {
 	dir := t.TempDir()
