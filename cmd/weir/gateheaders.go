@@ -70,6 +70,9 @@ func (g *gateHeaders) run(cmd *cobra.Command, args []string) error {
 	if g.status != 0 && (g.status < 100 || g.status > 599) {
 		return badUsage("weir: gate-headers: status %d is none of 100 to 599", g.status)
 	}
+	if g.maxHold < 0 {
+		return badUsage("--max-hold %v: want 0 or more", g.maxHold)
+	}
 	now := time.Now()
 	if g.at != "" {
 		var err error
@@ -81,7 +84,7 @@ func (g *gateHeaders) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 && args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return failed(err)
+			return badUsage("%v", err)
 		}
 		defer f.Close()
 		in = f
@@ -132,6 +135,9 @@ func readDump(r io.Reader, status int) (*dump, error) {
 			break
 		}
 		text := strings.TrimRight(line, "\r\n")
+		if n == 1 {
+			text = strings.TrimPrefix(text, byteOrderMark)
+		}
 		if rest, ok := strings.CutPrefix(text, "< "); ok || text == "<" { // curl -v
 			text, verbose = rest, true
 			if !ok {
@@ -141,7 +147,7 @@ func readDump(r io.Reader, status int) (*dump, error) {
 			continue // what curl says in between
 		}
 		switch code, ok := statusLine(text); {
-		case ok && !inHeader && len(bytes.TrimSpace(d.body)) == 0:
+		case ok && !inHeader && (d.status/100 == 3 || len(bytes.TrimSpace(d.body)) == 0): // the page of a redirect is nobody's answer
 			d.status, d.header, d.body, inHeader = code, http.Header{}, nil, true
 		case d.header == nil:
 			// Before the first answer: a request, or what curl -v says.
@@ -192,9 +198,9 @@ func (g *gateHeaders) advice(a *httplimit.Answer) string {
 			return "Refused for the rate, without a word on how long. Stop " + who + ", for at least the window of the limit; wait longer each time."
 		case a.Wait > g.maxHold:
 			return fmt.Sprintf("Refused for the rate. The server asks for a wait of %v (%s), more than the %v that are accepted: stop %s, and give this request up.",
-				a.Wait.Round(time.Second), a.Source, g.maxHold, who)
+				span(a.Wait), a.Source, g.maxHold, who)
 		}
-		return fmt.Sprintf("Refused for the rate. Stop %s, for %v (%s); then send the request again.", who, a.Wait, a.Source)
+		return fmt.Sprintf("Refused for the rate. Stop %s, for %s (%s); then send the request again.", who, span(a.Wait), a.Source)
 	case httplimit.BackOff:
 		if a.Wait > 0 {
 			return fmt.Sprintf("The server is unwell. Send this request again after %v (%s); others need not wait.", a.Wait, a.Source)
@@ -251,6 +257,14 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// span is a time to wait in words that can be read: nobody knows how long 2562047h47m16.854775807s is.
+func span(d time.Duration) string {
+	if days := d / (24 * time.Hour); days >= 4 {
+		return fmt.Sprintf("%d days", days)
+	}
+	return d.String()
 }
 
 func dash(s string) string {

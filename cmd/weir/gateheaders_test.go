@@ -27,6 +27,10 @@ func TestGateHeadersExplains(t *testing.T) {
 		{"http/2", "HTTP/2 429 \nretry-after: 30\n\n", nil, []string{"for 30s (Retry-After)"}},
 		{"the last answer counts", "HTTP/1.1 302 Found\nLocation: /x\n\nHTTP/1.1 100 Continue\n\nHTTP/2 200\nratelimit: \"d\";r=5;t=50\n\n{}", nil,
 			[]string{"200 OK", "A request every 10s", "d ", "requests"}},
+		{"a redirect with a page", "HTTP/1.1 301 Moved\r\nLocation: /x\r\n\r\n<html>moved</html>\r\nHTTP/1.1 429 X\r\nRetry-After: 7\r\n\r\nHTTP/1.1 200 OK\r\n", nil,
+			[]string{"for 7s (Retry-After)"}},
+		{"a byte order mark", "\ufeffHTTP/2 429\r\nretry-after: 7\r\n", nil, []string{"for 7s (Retry-After)"}},
+		{"absurd", "HTTP/2 429\nretry-after: 99999999999999999999\n\n", nil, []string{"a wait of 106751 days", "give this request up"}},
 		{"curl -v", "*   Trying\n> GET / HTTP/1.1\n> Host: x\n>\n* Request sent\n< HTTP/1.1 503 Service Unavailable\n< Retry-After: Sun, 06 Nov 1994 08:49:47 GMT\n* noise\n< Date: Sun, 06 Nov 1994 08:49:37 GMT\n< \nbody", nil,
 			[]string{"503", "for 10s (Retry-After)"}},
 		{"too long", "HTTP/2 429\nretry-after: 86400\n\n", nil, []string{"24h0m0s", "more than the 10m0s", "give this request up"}},
@@ -71,7 +75,7 @@ func TestGateHeadersReadsAFile(t *testing.T) {
 	if code, out, errs := gateHeadersOf(t, "", file); code != exitOK || !strings.Contains(out, "for 3s") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
-	if code, _, _ := gateHeadersOf(t, "", file+"x"); code != exitFailure {
+	if code, _, _ := gateHeadersOf(t, "", file+"x"); code != exitUsage {
 		t.Errorf("a file that is not there: exit %d", code)
 	}
 }
@@ -88,6 +92,7 @@ func TestGateHeadersRefuses(t *testing.T) {
 		{"HTTP/2 429\nwhat is this\n\n", nil, exitFailure, `line 2, "what is this"`},
 		{"HTTP/2 429\n\n", []string{"--profile", "x"}, exitUsage, "none of github"},
 		{"HTTP/2 429\n\n", []string{"--at", "noon"}, exitUsage, "not a time"},
+		{"HTTP/2 429\n\n", []string{"--max-hold", "-1s"}, exitUsage, "want 0 or more"},
 		{"HTTP/2 429\n\n", []string{"--status", "7"}, exitUsage, "status 7"},
 	} {
 		code, _, errs := gateHeadersOf(t, test.input, test.args...)
