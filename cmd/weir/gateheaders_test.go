@@ -27,7 +27,7 @@ func TestGateHeadersExplains(t *testing.T) {
 		{"http/2", "HTTP/2 429 \nretry-after: 30\n\n", nil, []string{"for 30s (Retry-After)"}},
 		{"the last answer counts", "HTTP/1.1 302 Found\nLocation: /x\n\nHTTP/1.1 100 Continue\n\nHTTP/2 200\nratelimit: \"d\";r=5;t=50\n\n{}", nil,
 			[]string{"200 OK", "A request every 10s", "d ", "requests"}},
-		{"a redirect with a page", "HTTP/1.1 301 Moved\r\nLocation: /x\r\n\r\n<html>moved</html>\r\nHTTP/1.1 429 X\r\nRetry-After: 7\r\n\r\nHTTP/1.1 200 OK\r\n", nil,
+		{"a redirect with a page", "HTTP/1.1 301 Moved\r\nLocation: /x\r\n\r\n<html>moved</html>\r\nHTTP/1.1 429 X\r\nRetry-After: 7\r\n\r\nslow down\r\nHTTP/1.1 200 OK\r\n", nil,
 			[]string{"for 7s (Retry-After)"}},
 		{"a byte order mark", "\ufeffHTTP/2 429\r\nretry-after: 7\r\n", nil, []string{"for 7s (Retry-After)"}},
 		{"absurd", "HTTP/2 429\nretry-after: 99999999999999999999\n\n", nil, []string{"a wait of 106751 days", "give this request up"}},
