@@ -18,7 +18,8 @@ type Breaker struct {
 	// Failures is how many in a row open it. Zero means 5.
 	Failures int
 
-	// Delay is how long it stays open until one request may find out. Zero means 10 s.
+	// Delay is how long it stays open until one request may find out. Zero means 10 s. That is twice what weir serve waits by
+	// default before it asks an upstream of its own, for which users are waiting: a server of somebody else's is given more time.
 	Delay time.Duration
 }
 
