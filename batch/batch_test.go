@@ -341,6 +341,25 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanSimulates: a slot opens one window after the answer, not after the start.
+func TestPlanSimulates(t *testing.T) {
+	for _, c := range []struct {
+		plan Plan
+		used []time.Duration
+		want time.Duration
+	}{
+		{Plan{Requests: 7, Units: 2, Window: 10 * time.Second, Workers: 4, Latency: time.Second}, nil, 34 * time.Second},
+		{Plan{Requests: 7, Workers: 4, Latency: time.Second}, nil, 2 * time.Second},
+		{Plan{Requests: 2, Units: 2, Window: 10 * time.Second, Workers: 4, Latency: time.Second}, []time.Duration{5 * time.Second}, 6 * time.Second},
+		{Plan{Requests: 271, Units: 5, Window: 30 * time.Second, Workers: 1, Latency: time.Second}, nil, 54*31*time.Second + time.Second},
+		{Plan{}, nil, 0},
+	} {
+		if got := c.plan.Simulate(c.used...); got != c.want {
+			t.Errorf("%v, %v used: %v, want %v", c.plan, c.used, got, c.want)
+		}
+	}
+}
+
 func TestPlanReads(t *testing.T) {
 	for want, p := range map[string]Plan{
 		"1 request at 5 in 30s: at least 1s, with answers of 1s; 1 of 2 workers suffices":   {Requests: 1, Units: 5, Window: 30 * time.Second, Workers: 2, Latency: time.Second},

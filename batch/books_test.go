@@ -81,6 +81,29 @@ func TestStoppedIsNotTheItemsFault(t *testing.T) {
 	}
 }
 
+// TestResultsThatVanish: where the results of the last run can no longer be read, the run ends and says so; taken for none, they
+// would make every item a change.
+func TestResultsThatVanish(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	fetch := func(_ context.Context, id string, _ Before) Result {
+		return Result{Column: Changed, Body: []byte(id)}
+	}
+	if _, err := (&Run{Items: names(20), Out: out, Fetch: fetch}).Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	rep, err := (&Run{Items: names(20), Out: out, Workers: 1, Thresholds: Thresholds{NotFetched: 20}, Fetch: func(ctx context.Context, id string, b Before) Result {
+		asked++
+		if err := os.Truncate(out, 0); err != nil {
+			t.Error(err)
+		}
+		return fetch(ctx, id, b)
+	}}).Do(t.Context())
+	if err == nil || errors.Is(err, ErrVerdict) || errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "results") || rep.Written || rep.Complete || asked != 1 {
+		t.Errorf("%v, asked %d times, %+v", err, asked, rep)
+	}
+}
+
 // TestShutOut: a server that refuses all is not asked for every item, each time as long as it takes to be refused for good.
 func TestShutOut(t *testing.T) {
 	for _, c := range []struct {

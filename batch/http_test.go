@@ -30,6 +30,7 @@ func TestHostileServers(t *testing.T) {
 			fmt.Fprint(w, `{"id": "x"}`)
 		}, Changed, ""},
 		{"no such item", http.NotFound, Unknown, ""},
+		{"no such item any more", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(410) }, Unknown, ""},
 		{"refused", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "99999999999999999999")
 			w.WriteHeader(429)
@@ -153,6 +154,31 @@ func TestNoSecretFollowsToAnotherHost(t *testing.T) {
 	for name, values := range seen {
 		if strings.Contains(strings.Join(values, ""), "secret") {
 			t.Errorf("%s: %v went to another host", name, values)
+		}
+	}
+}
+
+// TestNoSecretLeavesTLS: a redirect to the same host by another scheme is one to another host.
+func TestNoSecretLeavesTLS(t *testing.T) {
+	h := &HTTP{Header: http.Header{"Apikey": {"secret"}, "Authorization": {"secret"}}}
+	request := func(url string) *http.Request {
+		r, err := http.NewRequest("GET", url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, values := range h.Header {
+			r.Header[name] = values
+		}
+		return r
+	}
+	home := request("https://api.example/a")
+	for url, kept := range map[string]bool{"https://api.example/b": true, "http://api.example/b": false, "https://api.example:8443/b": false} {
+		r := request(url)
+		if err := h.client().CheckRedirect(r, []*http.Request{home}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(r.Header) > 0; got != kept {
+			t.Errorf("%s: the header is %v", url, r.Header)
 		}
 	}
 }
