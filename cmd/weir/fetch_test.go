@@ -298,6 +298,10 @@ func TestFetchPlanAndUsage(t *testing.T) {
 	if code != exitOK || json.Unmarshal([]byte(stdout), &plan) != nil || plan.Bound != 1 {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
+	code, stdout, _ = weirIn(t.Context(), "", "fetch", "--url", "http://127.0.0.1:1/{id}", "--rate", "1/10s", "--guard", "5s", "--plan", "a", "b")
+	if code != exitOK || !strings.Contains(stdout, "2 requests at 1 in 15s: at least 16s") {
+		t.Errorf("with a guard: exit %d: %s", code, stdout)
+	}
 	for want, args := range map[string][]string{
 		"needs {id}":             {"--url", "http://host/", "a"},
 		"want http:// or":        {"--url", "host/{id}", "a"},
