@@ -222,6 +222,25 @@ func TestFetchSaysHowToGoOn(t *testing.T) {
 	}
 }
 
+// TestFetchTimes: a server that never answers costs no more than the flags say, and the account says which time was over.
+func TestFetchTimes(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	for _, c := range []struct{ flag, want string }{
+		{"--timeout", "network: weir: no complete answer within 100ms"},
+		{"--item-timeout", "gave_up: the time for one item was over"},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		code, stdout, stderr := weirIn(t.Context(), "", "fetch", "--url", server.URL+"/{id}", c.flag, "100ms", "--out", out, "a")
+		if code != exitFailure || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s: exit %d\n%s%s\nwant %s", c.flag, code, stdout, stderr, c.want)
+		}
+		if _, err := os.Stat(out + ".journal"); err != nil {
+			t.Errorf("the journal is not where it is said to be: %v", err)
+		}
+	}
+}
+
 // TestFetchShutOut: a server that will not have anybody for days is not asked for every item.
 func TestFetchShutOut(t *testing.T) {
 	var asked atomic.Int32
