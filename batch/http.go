@@ -43,7 +43,11 @@ const maxBody = 16 << 20
 
 // Fetch gets one item, on the condition that it is not what it was before.
 func (h *HTTP) Fetch(ctx context.Context, id string, before Before) Result {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url(id), nil)
+	target := h.url(id)
+	if path, _, _ := strings.Cut(target, "?"); (id == "." || id == "..") && strings.Contains(path+"/", "/"+id+"/") {
+		return Lost(Parse, "no item can be %q: as a part of a path it means another one", id)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return Lost(Parse, "%v", err)
 	}

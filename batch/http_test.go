@@ -213,6 +213,27 @@ func TestItemsAreEscaped(t *testing.T) {
 	}
 }
 
+// TestDotsAreNoItems: servers and clients take . and .. out of a path, whether escaped or not; what is left is another item's.
+func TestDotsAreNoItems(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked++ }))
+	defer server.Close()
+	for _, path := range []string{"/v1/{id}", "/v1/{id}/x", "/{id}?q={id}"} {
+		for _, id := range []string{".", ".."} {
+			h := &HTTP{URL: server.URL + path}
+			if res := h.Fetch(t.Context(), id, Before{}); res.Reason != Parse || asked != 0 {
+				t.Errorf("%s with %s: %+v", path, id, res)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/{id}.json", "/?q={id}"} {
+		h := &HTTP{URL: server.URL + path}
+		if res := h.Fetch(t.Context(), "..", Before{}); res.Column != Changed {
+			t.Errorf("%s: %+v", path, res)
+		}
+	}
+}
+
 func TestMeter(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(429) }))
 	defer server.Close()
