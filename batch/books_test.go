@@ -81,6 +81,77 @@ func TestStoppedIsNotTheItemsFault(t *testing.T) {
 	}
 }
 
+// TestOtherNameOtherItems: what an item of another URL was says nothing of one that is called the same here. A condition on it
+// could be met, and the other's content would stand for this one's.
+func TestOtherNameOtherItems(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	fetch := func(_ context.Context, id string, before Before) Result {
+		if before != (Before{}) {
+			return Result{Column: NotModified}
+		}
+		return Result{Column: Changed, Body: []byte(id), ETag: "v1"}
+	}
+	for i, c := range []struct {
+		name string
+		want Ledger
+	}{
+		{"one", Ledger{Items: 3, Changed: 3}},
+		{"one", Ledger{Items: 3, NotModified: 3}},
+		{"two", Ledger{Items: 3, Changed: 3}},
+		{"", Ledger{Items: 3, Changed: 3}},
+		{"", Ledger{Items: 3, NotModified: 3}},
+	} {
+		rep, err := (&Run{Name: c.name, Items: names(3), Out: out, Fetch: fetch}).Do(t.Context())
+		if err != nil || rep.Ledger.String() != c.want.String() {
+			t.Errorf("run %d: %v, %v; want %v", i, &rep.Ledger, err, &c.want)
+		}
+	}
+	lost := func(context.Context, string, Before) Result { return Lost(Network, "reset") }
+	if _, err := (&Run{Name: "three", Items: names(3), Out: out, Fetch: lost, Thresholds: Thresholds{NotFetched: 3}}).Do(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for id, r := range records(t, out) {
+		if r.Stale || r.Data != nil {
+			t.Errorf("%s has the content of another run: %+v", id, r)
+		}
+	}
+}
+
+// TestResumedWithoutItsResults: an item that was not modified since results that are gone is fetched again.
+func TestResumedWithoutItsResults(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	broken := ""
+	fetch := func(_ context.Context, id string, before Before) Result {
+		if id == broken {
+			return Lost(Network, "reset")
+		}
+		if before.ETag == "v1" {
+			return Result{Column: NotModified}
+		}
+		return Result{Column: Changed, Body: []byte(id), ETag: "v1"}
+	}
+	for i, c := range []struct {
+		broken string
+		resume bool
+		fails  bool
+	}{{"", false, false}, {"item-001", false, true}, {"", true, false}} {
+		if c.resume {
+			if err := os.Remove(out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		broken = c.broken
+		if _, err := (&Run{Items: names(3), Out: out, Fetch: fetch, Resume: c.resume}).Do(t.Context()); (err != nil) != c.fails {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+	for id, r := range records(t, out) {
+		if r.Data == nil || *r.Data.Text != id {
+			t.Errorf("%s has no content: %+v", id, r)
+		}
+	}
+}
+
 // TestResultsThatVanish: where the results of the last run can no longer be read, the run ends and says so; taken for none, they
 // would make every item a change.
 func TestResultsThatVanish(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 // Record is one line of a journal and of the results: an item and what came of it.
 type Record struct {
 	ID   string    `json:"id"`
-	Time time.Time `json:"time"` // of the answer
+	Time time.Time `json:"time"`         // of the answer
+	Of   string    `json:"of,omitempty"` // tells runs with other names apart, whose items are other ones
 	Result
 	Tally
 
@@ -84,6 +85,14 @@ func runID(name string, items []string) string {
 		fmt.Fprintf(h, "%d:%s,", len(s), s)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// nameID stands for the name of a run, in which there may be secrets.
+func nameID(name string) string {
+	if name == "" {
+		return ""
+	}
+	return runID(name, nil)[:16]
 }
 
 // openJournal makes a journal, or with resume goes on with the one that is there. Two runs cannot have it at once.

@@ -13,6 +13,7 @@ import (
 // results is the file of results of the last run, whose records are read as they are wanted.
 type results struct {
 	file *os.File // nil if there is none
+	of   string   // the run that it is read for: records of others are as if they were not there
 	at   map[string]span
 }
 
@@ -69,7 +70,7 @@ func (r *results) record(id string) (Record, bool, error) {
 	if err != nil {
 		err = fmt.Errorf("batch: results: %w", err)
 	}
-	return rec, ok, err
+	return rec, ok && rec.Of == r.of, err
 }
 
 // before is what is known of an item.

@@ -19,7 +19,8 @@ import (
 // must be set. A Run is used once.
 type Run struct {
 	// Name says what is fetched, say the URL. With the items it identifies the run: a journal of
-	// another one is not resumed.
+	// another one is not resumed. The results of a run with another name are of other items, even if they are called the
+	// same: nothing of them is before these.
 	Name string
 
 	// Items are the identifiers of what is fetched, in the order of the results. Empty and duplicate ones are dropped and
@@ -88,6 +89,7 @@ func (r *Run) Do(ctx context.Context) (*Report, error) {
 		return rep, err
 	}
 	defer last.close()
+	last.of = nameID(r.Name)
 	path := r.Journal
 	if path == "" && r.Out != "" {
 		path = r.Out + ".journal"
@@ -101,7 +103,16 @@ func (r *Run) Do(ctx context.Context) (*Report, error) {
 	}
 	var todo []string
 	for _, id := range items {
-		if _, ok := done[id]; !ok {
+		had, ok := done[id]
+		if ok && had.Column == NotModified {
+			// What it was not modified since must still be there.
+			before, err := last.before(id)
+			if err != nil {
+				return rep, errors.Join(err, s.journal.close(false))
+			}
+			ok = before.Hash == had.Hash
+		}
+		if !ok {
 			todo = append(todo, id)
 			continue
 		}
@@ -214,7 +225,7 @@ func (s *state) one(ctx context.Context, id string) error {
 		return nil
 	}
 	res.compare(before)
-	rec := Record{ID: id, Time: time.Now().UTC(), Result: res, Data: dataOf(res.Body), Tally: tally.read()}
+	rec := Record{ID: id, Time: time.Now().UTC(), Of: s.last.of, Result: res, Data: dataOf(res.Body), Tally: tally.read()}
 	rec.Body = nil
 	if s.journal != nil {
 		if err := s.journal.add(rec); err != nil {
@@ -293,7 +304,7 @@ func (s *state) finish(ctx context.Context, items []string) (*Report, error) {
 	for _, id := range items {
 		rec, ok := s.records[id]
 		if !ok {
-			rec = Record{ID: id, Result: Lost(Interrupted, "the run was stopped")}
+			rec = Record{ID: id, Of: s.last.of, Result: Lost(Interrupted, "the run was stopped")}
 			rep.Ledger.Add(rec.Result)
 		}
 		if rec.Column == NotFetched && len(rep.NotFetched) < named {
