@@ -109,6 +109,8 @@ func (p *fetchProgress) line(now time.Time) string {
 		fmt.Fprintf(&b, " · the server asks to wait %v", wait.Round(time.Second))
 	case wait > 0:
 		fmt.Fprintf(&b, " · the gate opens in %v", wait.Round(100*time.Millisecond))
+	case len(p.sent) == 1:
+		b.WriteString(" · waiting for an answer")
 	case len(p.sent) > 0:
 		fmt.Fprintf(&b, " · waiting for %d answers", len(p.sent))
 	}
