@@ -341,6 +341,7 @@ func TestFetchPlanAndUsage(t *testing.T) {
 		"a directory or a dev":   {"--url", "http://host/{id}", "--out", ".", "a"},
 		"/dev/null is a dir":     {"--url", "http://host/{id}", "--report", os.DevNull, "a"},
 		"for the results":        {"--url", "http://host/{id}", "--out", "same", "--report", "./same", "a"},
+		"is not UTF-8":           {"--url", "http://host/{id}", "caf\xe9"},
 		"behind a #":             {"--url", "http://host/#{id}", "a"},
 		"the environment has no": {"--url", "http://host/{id}", "--header", "X: env:WEIR_TEST_NOWHERE", "a"},
 		"no such file":           {"--url", "http://host/{id}", "--items", "nowhere.txt"},

@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/words"
 )
 
 // readItems is the items of the arguments and of --items, in which each may stand more than once.
@@ -43,6 +46,11 @@ func (f *fetching) readItems(ctx context.Context, stdin io.Reader, args []string
 			return nil, &exitError{code: exitInterrupted, err: errors.New("interrupted before the items were there; nothing was sent")}
 		} else if err != nil {
 			return nil, badUsage("--items: %v", err)
+		}
+	}
+	for _, item := range items {
+		if !utf8.ValidString(item) { // as of a file in UTF-16, or of another alphabet's bytes
+			return nil, badUsage("item %s is not UTF-8", words.Quoted(item))
 		}
 	}
 	if len(items) == 0 {
