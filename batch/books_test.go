@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -206,6 +207,29 @@ func TestShutOut(t *testing.T) {
 		if rep, err := (&Run{Items: names(50), Out: out, Resume: true, Workers: 1, Fetch: fetch}).Do(t.Context()); err != nil || rep.Ledger.Changed != 50 {
 			t.Errorf("%s, resumed: %v, %v", c.name, &rep.Ledger, err)
 		}
+	}
+}
+
+// TestShutOutEndsTheWaiting: what waits for a server that has shut the run out does not wait to the end.
+func TestShutOutEndsTheWaiting(t *testing.T) {
+	var waiting sync.WaitGroup
+	waiting.Add(3)
+	rep, err := (&Run{Items: names(20), Workers: 4, ShutOut: 2, Fetch: func(ctx context.Context, id string, _ Before) Result {
+		if id == "item-001" || id == "item-002" {
+			waiting.Done()
+			<-ctx.Done()
+			return Lost(Interrupted, "%v", ctx.Err())
+		}
+		if id == "item-003" { // its answer comes all the same
+			waiting.Done()
+			<-ctx.Done()
+			return Result{Column: Changed, Body: []byte(id)}
+		}
+		waiting.Wait()
+		return Lost(RateLimited, "429")
+	}}).Do(t.Context())
+	if !errors.Is(err, ErrVerdict) || rep.Ledger.Reasons[RateLimited] != 19 || rep.Ledger.Changed != 1 {
+		t.Errorf("%v: %v", err, &rep.Ledger)
 	}
 }
 

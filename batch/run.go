@@ -47,7 +47,7 @@ type Run struct {
 	Resume bool
 
 	// ShutOut is how many items in a row may end refused by the server's limit before the run takes itself for shut out: the rest
-	// is not asked for then, and ends as not fetched (RateLimited) too. It is for a Fetch that is refused often before it
+	// is given up then, and ends as not fetched (RateLimited) too. It is for a Fetch that is refused often before it
 	// gives an item up. 0: any number.
 	ShutOut int
 
@@ -150,12 +150,16 @@ type state struct {
 	records map[string]Record // without content, unless there is no journal to keep it
 	err     error             // the first of the journal, which ends the run
 	refused int               // items that ended so, in a row
+	shut    func()            // ends the waiting for the others
 }
 
 // work fetches what is to do.
 func (s *state) work(ctx context.Context, todo []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	items, shut := context.WithCancel(ctx)
+	defer shut()
+	s.shut = shut
 	workers := s.run.Workers
 	if workers <= 0 {
 		workers = 4
@@ -165,7 +169,7 @@ func (s *state) work(ctx context.Context, todo []string) {
 	for range min(workers, len(todo)) {
 		wg.Go(func() {
 			for id := range queue {
-				if err := s.one(ctx, id); err != nil {
+				if err := s.one(ctx, items, id); err != nil {
 					s.mu.Lock()
 					s.err = cmpErr(s.err, err)
 					s.mu.Unlock()
@@ -193,8 +197,9 @@ func cmpErr(first, second error) error {
 	return second
 }
 
-// one fetches an item and notes what came of it.
-func (s *state) one(ctx context.Context, id string) error {
+// one fetches an item and notes what came of it. items ends with ctx, or when the run is shut out: what waits for the server
+// then need not wait any longer.
+func (s *state) one(ctx, items context.Context, id string) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -202,17 +207,18 @@ func (s *state) one(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	itemCtx, tally := WithTally(ctx)
+	itemCtx, tally := WithTally(items)
 	if s.run.Timeout > 0 {
 		var cancel context.CancelFunc
 		itemCtx, cancel = context.WithTimeout(itemCtx, s.run.Timeout)
 		defer cancel()
 	}
 	var res Result
-	if n := s.shutOut(); n > 0 {
-		res = Lost(RateLimited, "not asked for, as %s before it ended refused", counted(n, "item"))
-	} else {
+	if items.Err() == nil {
 		res = s.run.Fetch(itemCtx, id, before)
+	}
+	if items.Err() != nil && ctx.Err() == nil && (res.Column == "" || res.Reason == Interrupted) {
+		res = Lost(RateLimited, "given up, as %s before it ended refused", counted(s.run.ShutOut+1, "item"))
 	}
 	if err := res.check(); err != nil {
 		res = Lost(Parse, "%v", err)
@@ -234,16 +240,6 @@ func (s *state) one(ctx context.Context, id string) error {
 	}
 	s.enter(rec)
 	return nil
-}
-
-// shutOut is how many items in a row were refused, if they are too many; else 0.
-func (s *state) shutOut() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run.ShutOut > 0 && s.refused > s.run.ShutOut {
-		return s.refused
-	}
-	return 0
 }
 
 // compare finds out whether content is the same as before.
@@ -282,8 +278,10 @@ func (s *state) enter(rec Record) {
 	switch {
 	case rec.Column != NotFetched:
 		s.refused = 0
-	case rec.Reason == RateLimited && s.refused <= s.run.ShutOut:
-		s.refused++
+	case rec.Reason == RateLimited && s.run.ShutOut > 0:
+		if s.refused++; s.refused > s.run.ShutOut {
+			s.shut()
+		}
 	}
 	l.Requests += rec.Requests
 	l.Refusals += rec.Refusals

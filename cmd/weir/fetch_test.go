@@ -255,7 +255,7 @@ func TestFetchShutOut(t *testing.T) {
 		args = append(args, fmt.Sprint(i))
 	}
 	code, stdout, stderr := weirIn(t.Context(), "", args...)
-	if code != exitFailure || asked.Load() != 3 || !strings.Contains(stdout, "50 not fetched (rate_limited 50)") || !strings.Contains(stdout, "not asked for, as 3 items") {
+	if code != exitFailure || asked.Load() != 3 || !strings.Contains(stdout, "50 not fetched (rate_limited 50)") || !strings.Contains(stdout, "given up, as 3 items") {
 		t.Errorf("exit %d, %d requests\n%s%s", code, asked.Load(), stdout, stderr)
 	}
 }
