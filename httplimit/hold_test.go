@@ -94,9 +94,11 @@ func TestErrorGivesBackTheUnit(t *testing.T) {
 		if _, err := rt.RoundTrip(r); !errors.Is(err, errReset) {
 			t.Fatal(err)
 		}
-		resp, err := rt.RoundTrip(r)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp, err := rt.RoundTrip(r.WithContext(ctx))
 		if err != nil || s.at[1] != 0 {
-			t.Fatalf("%v, after %v", err, s.at[1])
+			t.Fatalf("%v, at %v", err, s.at)
 		}
 		resp.Body.Close()
 	})
