@@ -184,6 +184,9 @@ func (c *Conn) connect(ctx context.Context) (rueidis.Client, error) {
 
 func (c *Conn) attempt(done chan struct{}) {
 	client, err := rueidis.NewClient(c.opt)
+	if err != nil && strings.Contains(err.Error(), "unknown message type") { // the first byte of an answer, as of HTTP/1.1 400
+		err = fmt.Errorf("what answers there is not Redis: %w", err)
+	}
 	c.mu.Lock()
 	closed := c.closed
 	if err == nil && !closed {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -90,6 +92,15 @@ func TestTLS(t *testing.T) {
 	decides(t, "rediss://127.0.0.1:"+port+"?skip_verify=true")
 	if err := open(t, "rediss://127.0.0.1:"+port).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of nobody known: %v", err)
+	}
+}
+
+// TestNotRedis asks who speaks something else.
+func TestNotRedis(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	if err := open(t, "redis://"+web.Listener.Addr().String()).Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "what answers there is not Redis") {
+		t.Errorf("a web server: %v", err)
 	}
 }
 
