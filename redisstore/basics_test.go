@@ -126,25 +126,38 @@ func TestAKeyWithoutAnEndHeals(t *testing.T) {
 	}
 }
 
-// TestForeignValuesAreNoSpending puts what is not ours where cells are.
+// TestForeignValuesAreNoSpending puts what is not ours where cells are, of each type: it is decided over, and has an end again.
 func TestForeignValuesAreNoSpending(t *testing.T) {
 	client := startRedis(t).client()
 	lim := weir.Limiter{Store: &redisstore.Store{Client: client, Timeout: 5 * time.Second}}
-	l := &weir.Limit{Name: "l", Rate: weir.Rate{Units: 5, Period: time.Hour}}
-	for _, value := range []string{"", "x", "1e400", "-5", "nan", "12 x", "99999999999999999999999999 1 1 1"} {
-		do(t, client, "FLUSHALL")
-		if _, err := lim.Take(t.Context(), l.For("k")); err != nil {
-			t.Fatal(err)
-		}
-		do(t, client, "SET", keys(t, client)[0], value)
-		d, err := lim.Take(t.Context(), l.For("k"))
-		if err != nil {
-			t.Errorf("over %q: %v", value, err)
-		}
-		_ = d
-		d, err = lim.Take(t.Context(), l.For("k"))
-		if out := d.Outcomes(); err == nil && (out[0].Remaining < 0 || out[0].Remaining > 5) {
-			t.Errorf("over %q: %d units left of 5", value, out[0].Remaining)
+	soon := strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10)
+	values := [][]string{{"LPUSH", "x"}, {"HSET", "a", "b"}, {"SADD", "x"}, {"XADD", "*", "a", "b"},
+		{"ZADD", "1", "x", soon, "y", "2", ":"}, {"ZADD", "-5", "r"}, {"ZADD", "-5", "r", "-5", "a"}, {"ZADD", "-inf", "r", "inf", "a", "-inf", "h"},
+		{"ZADD", "-" + soon, "r", "-5", "a", "-1", "h", soon, "x"}, {"ZADD", "-" + soon, "r", "-1e15", "a", "-1", "h", "1", "x:1"}}
+	for _, text := range []string{"", "x", "1e400", "-5", "nan", "inf", "0.5", soon + ".5", "0x7fffffffffffffff", "12 x", "99999999999999999999999999 1 1 1",
+		"1 1 1 99999999999999999999999999", soon + " 99999999999999999999 1 1", soon + " 99999999999999 999999999999999"} {
+		values = append(values, []string{"SET", text})
+	}
+	for _, l := range all() {
+		for _, value := range values {
+			do(t, client, "FLUSHALL")
+			if _, err := lim.Take(t.Context(), l.For("k")); err != nil {
+				t.Fatal(err)
+			}
+			name := keys(t, client)[0]
+			do(t, client, "DEL", name)
+			do(t, client, append([]string{value[0], name}, value[1:]...)...)
+			for range 3 {
+				d, err := lim.Take(t.Context(), l.For("k"))
+				if err != nil {
+					t.Errorf("%v over %q: %v", l.Algorithm, value, err)
+				} else if left := d.Outcomes()[0].Remaining; left < 0 || left > l.Capacity() || d.RetryAfter > time.Minute {
+					t.Errorf("%v over %q: %d units left of %d, and the next in %v", l.Algorithm, value, left, l.Capacity(), d.RetryAfter)
+				}
+			}
+			if ttl := do(t, client, "PTTL", name).(int64); ttl < 0 || ttl > 120_000 {
+				t.Errorf("%v over %q: ends in %d ms", l.Algorithm, value, ttl)
+			}
 		}
 	}
 }

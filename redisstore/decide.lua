@@ -31,6 +31,12 @@ local values = #KEYS > 0 and call('MGET', unpack(KEYS))
 
 local function digits(n) return format('%d', n) end
 
+-- number reads what a cell has remembered. What no cell can have is of somebody else, and nothing.
+local function number(v)
+  local n = tonumber(v)
+  return n and n >= 0 and n <= NEVER and n or 0
+end
+
 -- Buckets.
 
 -- They take c.a as it is where Go takes part(c), since settle has cut it down.
@@ -100,9 +106,9 @@ end
 -- Logs. Where Go keeps expired entries until the next charge, so does the sorted set. A member is "id:cost"; ids
 -- keep entries of the same instant in order, as there are when a clock was set back.
 
-local function costOf(member) return tonumber(string.match(member, ':(%d+)')) end
+local function costOf(member) return number(string.match(member, ':(%d+)')) end
 
-local function idOf(member) return string.match(member, '^%d+') end
+local function idOf(member) return string.match(member, '^%d+') or '' end
 
 local function logAdd(c, at, id, cost)
   local member = format('%s:%d', id, cost)
@@ -292,22 +298,23 @@ local function load(i, law)
     rest = 0, a = 0, b = 0, held = 0, all = 0, h = 0, rest0 = 0, a0 = 0, b0 = 0, held0 = 0,
   }
   if every then
-    c.held = tonumber(v) or 0
+    c.held = number(v)
   else
-    if values[law.hold] then c.all = tonumber(values[law.hold]) or 0 end
+    if values[law.hold] then c.all = number(values[law.hold]) end
     if alg > SLIDING then
       c.log = true
-      local r = call('ZMSCORE', c.key, 'r', 'a', 'h')
-      if r[1] then
+      local r = redis.pcall('ZMSCORE', c.key, 'r', 'a', 'h')
+      if r.err then
+        if not string.find(r.err, 'WRONGTYPE', 1, true) then error(r.err, 0) end
+        call('DEL', c.key)
+      elseif r[1] and r[2] and r[3] then
         c.found = true
-        c.rest, c.a, c.held = -1 - tonumber(r[1]), -1 - tonumber(r[2]), -1 - tonumber(r[3])
+        c.rest, c.a, c.held = number(-1 - r[1]), number(-1 - r[2]), number(-1 - r[3])
       end
     elseif v then
-      c.rest = tonumber(v)
-      if not c.rest then
-        local rest, a, b, held = string.match(v, '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
-        c.rest, c.a, c.b, c.held = tonumber(rest) or 0, tonumber(a) or 0, tonumber(b) or 0, tonumber(held) or 0
-      end
+      local rest, a, b, held = v
+      if not tonumber(v) then rest, a, b, held = string.match(v, '^(%d+) ?(%d*) ?(%d*) ?(%d*)$') end
+      c.rest, c.a, c.b, c.held = number(rest), number(a), number(b), number(held)
     end
   end
   c.rest0, c.a0, c.b0, c.held0 = c.rest, c.a, c.b, c.held

@@ -51,7 +51,7 @@ var mutants = []struct{ name, is, fault string }{
 	{"the earlier of two holds", "c.h = max(c.h, instant)", "c.h = instant"},
 	{"a hold of the limit saved as the key's", "      c.held = c.h\n", "      c.held = max(c.h, c.all)\n"},
 	{"a hold that looks like spending", "rest, more = 0, now - (c.h - now)", "rest, more = 0, c.h"},
-	{"a hold of the limit not read", "if values[law.hold] then c.all = tonumber(values[law.hold]) or 0 end", ""},
+	{"a hold of the limit not read", "if values[law.hold] then c.all = number(values[law.hold]) end", ""},
 	{"a hold lost with the spending", "elseif c.rest == 0 and c.held == 0 then", "elseif c.rest == 0 then"},
 	{"a reset that keeps the hold", "c.rest, c.a, c.b, c.held, c.h = 0, 0, 0, 0, 0", "c.rest, c.a, c.b = 0, 0, 0"},
 	{"the window before not saved", "call('SET', c.key, format('%d %d %d', c.rest, c.a, c.b), 'PX', ttl(c))", "call('SET', c.key, format('%d %d', c.rest, c.a), 'PX', ttl(c))"},
