@@ -43,7 +43,7 @@ func newFetch() *cobra.Command {
 		Long: `fetch gets one URL for each item without ever asking faster than the server's limit, and writes the results only if the
 whole run is sound: an item that could not be fetched is never taken for one that did not change.
 
-Items come from the arguments, from --items FILE (one a line; a # at its begin or after a blank begins a comment) or from
+Items come from the arguments, from --items FILE (one a line; a # at its start or after a blank begins a comment) or from
 standard input with --items -. Each ends in exactly one column: changed, same, not modified, unknown upstream, or not fetched with a
 reason. Over the thresholds nothing is written, and a server that refuses one item after the other is not asked for the rest. A
 journal keeps what was fetched; --resume goes on with it.
