@@ -31,6 +31,7 @@ func newScript(text string) *script {
 type ask struct {
 	tag   string
 	alone bool // no other transaction in the same call
+	gives bool // needs no room; not in one call with what does, for after it a server that is full would have room
 	op    weir.Op
 	at    weir.Instant
 	cells []cellName
@@ -74,6 +75,7 @@ func (s *Store) ask(tx *weir.Tx) (*ask, error) {
 	}
 	a := asks.Get().(*ask)
 	a.op = tx.Op
+	a.gives = tx.Op == weir.Refund || tx.Op == weir.Reset || tx.Op == weir.Hold && tx.Until == 0
 	switch tx.Op {
 	case weir.Refund:
 		a.at = tx.Made
@@ -174,19 +176,28 @@ func (l *lane) leave(a *ask) {
 	}
 }
 
-// take is the asks of the next call: as many from the head as fit.
+// take is the asks of the next call: as many from the head as fit, of those that can go with the first.
 func (l *lane) take(into []*ask) []*ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	cells := 0
-	for _, a := range l.queue {
-		cells += len(a.cells)
-		if len(into) > 0 && (len(into) == mostTxs || cells > mostCells || a.alone || into[0].alone) {
-			break
+	kept := l.queue[:0]
+	for i, a := range l.queue {
+		if len(into) > 0 {
+			if a.gives != into[0].gives {
+				kept = append(kept, a)
+				continue
+			}
+			if len(into) == mostTxs || cells+len(a.cells) > mostCells || a.alone || into[0].alone {
+				kept = append(kept, l.queue[i:]...)
+				break
+			}
 		}
+		cells += len(a.cells)
 		into = append(into, a)
 	}
-	l.queue = slices.Delete(l.queue, 0, len(into))
+	clear(l.queue[len(kept):])
+	l.queue = kept
 	if len(into) == 0 {
 		l.calling--
 	}

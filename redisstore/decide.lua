@@ -115,6 +115,9 @@ local function logAdd(c, at, id, cost)
   while call('ZADD', c.key, 'NX', digits(at), member) == 0 do member = member .. '+' end
 end
 
+-- room fails if the server is full. It would not any more after a write that needs no room, as those below.
+local function room(c) call('ZADD', c.key, 'XX', '0', '') end
+
 -- live is the units that count at now, and whether there are expired entries.
 local function live(law, c, now)
   if c.rest <= now then return 0, true end
@@ -142,7 +145,10 @@ end
 
 local function logCharge(law, c, at, cost)
   local used, expired = live(law, c, at)
-  if expired then call('ZREMRANGEBYSCORE', c.key, '0', c.rest <= at and '+inf' or digits(at - law.w)) end
+  if expired then
+    room(c)
+    call('ZREMRANGEBYSCORE', c.key, '0', c.rest <= at and '+inf' or digits(at - law.w))
+  end
   c.a = used
   cost = capped(law, used, cost) - used
   if cost == 0 then return end
@@ -153,6 +159,7 @@ local function logCharge(law, c, at, cost)
     last = tonumber(e[2])
     if last > at then e = call('ZREVRANGEBYSCORE', c.key, this, this, 'LIMIT', 0, 1) end
     if e[1] then
+      room(c)
       call('ZREM', c.key, e[1])
       id, cost = idOf(e[1]), cost + costOf(e[1])
     end

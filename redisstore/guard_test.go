@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -248,6 +249,54 @@ func TestFullIsNoReasonToAllow(t *testing.T) {
 		d, err := lim.Peek(t.Context(), client.For("k").Costing(0))
 		return err == nil && d.Outcomes()[0].Remaining <= 80
 	})
+}
+
+// TestFullStaysFull: no algorithm makes a Redis that does not evict hold more keys than it has room for, whatever goes in one call with
+// what makes room.
+func TestFullStaysFull(t *testing.T) {
+	s := startRedis(t, "--maxmemory-policy", "noeviction")
+	admin := s.client()
+	clock := time.Now().Truncate(time.Microsecond)
+	lim := weir.Limiter{Store: &redisstore.Store{Client: admin, Timeout: 20 * time.Second, Calls: 1, Now: func() time.Time { return clock }}}
+	slots := &weir.Limit{Name: "slots", Algorithm: weir.Concurrency, Rate: weir.Rate{Units: 1000, Period: time.Hour}}
+	held, err := lim.Take(t.Context(), slots.For("").Costing(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := all() // 7 units in 3 s
+	if _, err := lim.Take(t.Context(), charges(limits, "before")...); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(2 * time.Second)
+	if _, err := lim.Take(t.Context(), charges(limits, "before")...); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(2 * time.Second) // of the logs, one entry has expired
+	before := len(keys(t, admin))
+	do(t, admin, "CONFIG", "SET", "maxmemory", "1")
+	for _, l := range limits {
+		for _, key := range []string{"before", "new"} {
+			if d, err := lim.Take(t.Context(), l.For(key)); !errors.Is(err, redisstore.ErrFull) {
+				t.Errorf("%v of %q: allowed=%t, %v", l.Algorithm, key, d.Allowed, err)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			for i := range 20 {
+				lim.Refund(t.Context(), held.At, slots.For(""))
+				lim.Take(t.Context(), limits[g%len(limits)].For(fmt.Sprint(g, i)))
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(keys(t, admin)); n != before {
+		t.Errorf("%d keys, and when it got full %d", n, before)
+	}
+	if d, err := lim.Peek(t.Context(), slots.For("")); err != nil || d.Outcomes()[0].Remaining != 640 {
+		t.Errorf("%v, %v; want 640 slots given back", d.Outcomes(), err)
+	}
 }
 
 // TestFlushed has Redis lose all it knows: the limits start anew, without an error.
