@@ -25,6 +25,8 @@ const (
 // What was admitted by Local during a failure is charged to Shared on return, before anybody else asks it, as far as it has not come
 // back by itself. So the return is no burst: what a replica has admitted counts from then on for all. In the second
 // or so in which some replicas have returned and others have not, the fleet may admit up to the parts of those others more.
+// A unit of a Concurrency limit that was taken before, during or after a failure is given back where it is counted then, if need be once
+// Shared is back.
 // Of what Shared knew when it went, this process knows nothing: the time without it may begin with up to one limit more. What Shared itself has forgotten in the meantime, as a Redis without persistence that was restarted, nobody knows: up to one burst.
 type Guard struct {
 	Shared weir.Store
@@ -124,6 +126,21 @@ func (g *Guard) retry() time.Duration {
 // ErrCrossSlot.
 func (g *Guard) Apply(ctx context.Context, tx *weir.Tx) error {
 	g.init()
+	if tx.Op == weir.Refund {
+		if rest := g.release(ctx, tx); rest != nil {
+			err := g.apply(ctx, rest)
+			tx.Now, tx.OK, tx.At = rest.Now, rest.OK, rest.At
+			for i := range tx.Charges {
+				c, r := &tx.Charges[i], &rest.Charges[i]
+				c.When, c.Left, c.Next, c.Held = r.When, r.Left, r.Next, r.Held
+			}
+			return err
+		}
+	}
+	return g.apply(ctx, tx)
+}
+
+func (g *Guard) apply(ctx context.Context, tx *weir.Tx) error {
 	if tx.Op == weir.Hold || tx.Op == weir.Reset {
 		// Both hold in this process too, should Shared go before they end.
 		kept := *tx
@@ -224,13 +241,19 @@ func (g *Guard) alone(ctx context.Context, tx *weir.Tx, cause error) error {
 			own.Charges = append(own.Charges, copied)
 		}
 	}
-	if tx.Op == weir.Refund && !g.madeAlone(tx.Made) {
-		own.Op = weir.Peek // it was charged there, not here
+	if tx.Op == weir.Refund {
+		g.journal.owe(tx)
+		if !g.madeAlone(tx.Made) {
+			own.Op = weir.Peek // it was charged there, not here
+		}
 	}
 	g.mu.RLock()
 	err := g.local.Apply(ctx, &own)
 	if err == nil {
 		g.journal.note(&own)
+		if tx.Op == weir.Take && own.OK {
+			g.journal.allowed(tx, at, own.Now)
+		}
 	}
 	g.mu.RUnlock()
 	if err != nil {

@@ -13,7 +13,8 @@ const (
 	flushed       = 64      // charges handed over in one call
 )
 
-// journal is which keys were charged or held without the shared store. How much is still owed for them is in the share.
+// journal is which keys were charged or held without the shared store, how much is still owed for them being in the share, and what is to be
+// given back there.
 type journal struct {
 	size    atomic.Int64
 	dropped atomic.Int64
@@ -21,7 +22,14 @@ type journal struct {
 	mu      sync.Mutex
 	entries map[journalKey]*weir.TxCharge
 	holds   map[journalKey]hold
+	slots   map[slotKey]*taken
+	owed    []givenBack
+	swept   weir.Instant
+	held    atomic.Int64 // len(slots)
 }
+
+// count sets size. The journal is locked.
+func (j *journal) count() { j.size.Store(int64(len(j.entries) + len(j.holds) + len(j.owed))) }
 
 type journalKey struct {
 	limit     string
@@ -50,9 +58,15 @@ func (j *journal) note(tx *weir.Tx) {
 	if j.entries == nil {
 		j.entries, j.holds = map[journalKey]*weir.TxCharge{}, map[journalKey]hold{}
 	}
+	if j.slots == nil {
+		j.slots = map[slotKey]*taken{}
+	}
 	for i := range tx.Charges {
 		c := &tx.Charges[i]
 		k := keyOf(c)
+		if tx.Op == weir.Take && c.Law.Algorithm == weir.Concurrency && c.Cost > 0 && c.When <= tx.Now {
+			j.hold(c, tx.Now, here)
+		}
 		switch {
 		case tx.Op == weir.Reset:
 			delete(j.entries, k)
@@ -72,7 +86,7 @@ func (j *journal) note(tx *weir.Tx) {
 			j.entries[k] = &kept
 		}
 	}
-	j.size.Store(int64(len(j.entries) + len(j.holds)))
+	j.count()
 }
 
 // take empties the journal: a charge for each key of what it owes, which is forgotten in the share, and the holds.
@@ -93,6 +107,9 @@ func (j *journal) take(ctx context.Context, g *Guard) (debits []weir.TxCharge, h
 			d := *c
 			d.Cost, d.Priority, d.Cell = owed, weir.Normal, 0
 			debits = append(debits, d)
+			if d.Law.Algorithm == weir.Concurrency {
+				j.move(keyOf(c))
+			}
 		}
 		g.local.Apply(ctx, &weir.Tx{Op: weir.Reset, Charges: one})
 	}
@@ -100,21 +117,25 @@ func (j *journal) take(ctx context.Context, g *Guard) (debits []weir.TxCharge, h
 		holds = append(holds, h)
 	}
 	j.entries, j.holds = nil, nil
-	j.size.Store(0)
+	j.count()
 	return debits, holds
 }
 
 // flush hands the journal over to the shared store. What it does not take stays in the journal and is charged to the share again.
 func (j *journal) flush(ctx context.Context, g *Guard) error {
+	failed := j.settle(ctx, g)
 	debits, holds := j.take(ctx, g)
-	var failed error
 	for len(debits) > 0 {
 		n := min(flushed, len(debits))
+		var at weir.Instant
 		if failed == nil {
-			failed = together(ctx, g.Shared, debits[:n])
+			at, failed = together(ctx, g.Shared, debits[:n])
 		}
 		if failed != nil {
-			j.giveBack(ctx, g, weir.Tx{Op: weir.Debit, Charges: debits[:n]})
+			at = j.giveBack(ctx, g, weir.Tx{Op: weir.Debit, Charges: debits[:n]})
+			j.arrive(ctx, g, debits[:n], at, here)
+		} else {
+			j.arrive(ctx, g, debits[:n], at, there)
 		}
 		debits = debits[n:]
 	}
@@ -130,15 +151,17 @@ func (j *journal) flush(ctx context.Context, g *Guard) error {
 	return failed
 }
 
-// together debits the charges in one call.
-func together(ctx context.Context, store weir.Store, charges []weir.TxCharge) error {
+// together debits the charges in one call, and gives its instant.
+func together(ctx context.Context, store weir.Store, charges []weir.TxCharge) (weir.Instant, error) {
 	for i := range charges {
 		charges[i].Cell = i
 	}
-	return store.Apply(ctx, &weir.Tx{Op: weir.Debit, Charges: charges})
+	tx := weir.Tx{Op: weir.Debit, Charges: charges}
+	err := store.Apply(ctx, &tx)
+	return tx.Now, err
 }
 
-func (j *journal) giveBack(ctx context.Context, g *Guard, tx weir.Tx) {
+func (j *journal) giveBack(ctx context.Context, g *Guard, tx weir.Tx) weir.Instant {
 	for i := range tx.Charges {
 		tx.Charges[i].Cell = i
 	}
@@ -147,6 +170,7 @@ func (j *journal) giveBack(ctx context.Context, g *Guard, tx weir.Tx) {
 	if g.local.Apply(ctx, &tx) == nil {
 		j.note(&tx)
 	}
+	return tx.Now
 }
 
 func (j *journal) giveBackHold(ctx context.Context, g *Guard, tx weir.Tx, keep bool) {

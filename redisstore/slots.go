@@ -1,0 +1,243 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weir-go/weir"
+)
+
+// Slots are units of Concurrency limits, which requests under way give back when they end, by the instant they were taken. What was
+// taken without the shared store may have been handed over by then, and what was taken there may end while it is away: a
+// slot that is not given back is lost until the limit's Period is over, so the journal knows where each is.
+
+type slotKey struct {
+	of   journalKey
+	made weir.Instant // when it was taken, as the request knows
+}
+
+type taken struct {
+	units  int64
+	at     weir.Instant // when it was charged, where it is now
+	place  slotPlace
+	moving bool  // being handed over
+	back   int64 // units given back meanwhile
+}
+
+// slotPlace is where a slot is charged.
+type slotPlace int8
+
+const (
+	here    slotPlace = iota // in the share
+	there                    // in the shared store
+	nowhere                  // admitted by Allow
+)
+
+// givenBack is a slot that the shared store has not heard of being given back.
+type givenBack struct {
+	charge weir.TxCharge
+	made   weir.Instant
+}
+
+// hold notes that units of c were taken without the shared store. The journal is locked.
+func (j *journal) hold(c *weir.TxCharge, now weir.Instant, at slotPlace) {
+	k := slotKey{keyOf(c), now}
+	s := j.slots[k]
+	if s == nil {
+		if len(j.slots) >= mostJournaled && !j.sweep(now, weir.Instant(c.Law.Window)) {
+			return
+		}
+		s = &taken{at: now, place: at}
+		j.slots[k] = s
+		j.held.Store(int64(len(j.slots)))
+	}
+	s.units += c.Cost
+}
+
+// allowed notes the slots of tx that were admitted by Allow: those without a place in what was decided here.
+func (j *journal) allowed(tx *weir.Tx, at []int, now weir.Instant) {
+	for i := range tx.Charges {
+		if c := &tx.Charges[i]; at[i] < 0 && c.Law.Algorithm == weir.Concurrency && c.Cost > 0 {
+			j.mu.Lock()
+			if j.slots == nil {
+				j.slots = map[slotKey]*taken{}
+			}
+			j.hold(c, now, nowhere)
+			j.mu.Unlock()
+		}
+	}
+}
+
+// sweep drops the slots that nobody has given back in their time, and reports whether there is room now.
+func (j *journal) sweep(now, window weir.Instant) bool {
+	if now < j.swept+1_000_000 {
+		return false
+	}
+	j.swept = now
+	for k, s := range j.slots {
+		if k.made+window < now && !s.moving {
+			delete(j.slots, k)
+		}
+	}
+	return len(j.slots) < mostJournaled
+}
+
+// owe notes slots of a Refund that the shared store has not heard of.
+func (j *journal) owe(tx *weir.Tx) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range tx.Charges {
+		if c.Law.Algorithm == weir.Concurrency && c.Cost > 0 && !c.Every && len(j.owed) < mostJournaled {
+			c.Cell = 0
+			j.owed = append(j.owed, givenBack{c, tx.Made})
+		}
+	}
+	j.count()
+}
+
+// release gives back the slots of a Refund that were taken without Shared, where they are now. It gives what is left of the Refund, or
+// nil if that is all of it.
+func (g *Guard) release(ctx context.Context, tx *weir.Tx) *weir.Tx {
+	if g.journal.held.Load() == 0 {
+		return nil
+	}
+	var rest *weir.Tx
+	var far []weir.Tx
+	g.mu.RLock() // so that no slot is handed over between the look and the refund
+	for i := range tx.Charges {
+		c := tx.Charges[i]
+		if c.Law.Algorithm != weir.Concurrency || c.Cost == 0 || c.Every {
+			continue
+		}
+		from, ok := g.journal.release(&c, tx.Made)
+		if !ok {
+			continue
+		}
+		if rest == nil {
+			copied := *tx
+			rest = &copied
+			rest.Charges = append([]weir.TxCharge(nil), tx.Charges...)
+		}
+		rest.Charges[i].Cost = 0
+		switch from.place {
+		case here:
+			g.local.Apply(ctx, refundOf(c, from.at))
+		case there:
+			far = append(far, *refundOf(c, from.at))
+		}
+	}
+	g.mu.RUnlock()
+	for i := range far {
+		if g.down.Load() || g.Shared.Apply(ctx, &far[i]) != nil {
+			g.journal.owe(&far[i])
+		}
+	}
+	return rest
+}
+
+// release takes the units of c, whose cost becomes what is to be refunded at once, out of the slot of that instant, if there is one.
+func (j *journal) release(c *weir.TxCharge, made weir.Instant) (from taken, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k := slotKey{keyOf(c), made}
+	s := j.slots[k]
+	if s == nil {
+		return taken{}, false
+	}
+	c.Cost = min(c.Cost, s.units)
+	s.units -= c.Cost
+	from = *s
+	if s.moving {
+		s.back += c.Cost // it is refunded where it arrives
+		from.place = nowhere
+	} else if s.units == 0 {
+		delete(j.slots, k)
+		j.held.Store(int64(len(j.slots)))
+	}
+	return from, true
+}
+
+func refundOf(c weir.TxCharge, made weir.Instant) *weir.Tx {
+	c.Cell = 0
+	return &weir.Tx{Op: weir.Refund, Made: made, Charges: []weir.TxCharge{c}}
+}
+
+// move marks the slots of a key that are here as being handed over. The journal is locked.
+func (j *journal) move(k journalKey) {
+	for sk, s := range j.slots {
+		if sk.of == k && s.place == here {
+			s.moving = true
+		}
+	}
+}
+
+// arrive notes where the slots of charges that were handed over are charged now, and since when, and refunds there what was given back
+// meanwhile.
+func (j *journal) arrive(ctx context.Context, g *Guard, charges []weir.TxCharge, at weir.Instant, to slotPlace) {
+	for _, c := range charges {
+		if c.Law.Algorithm != weir.Concurrency {
+			continue
+		}
+		var back int64
+		j.mu.Lock()
+		for k, s := range j.slots {
+			if k.of != keyOf(&c) || !s.moving {
+				continue
+			}
+			back += s.back
+			s.at, s.place, s.moving, s.back = at, to, false, 0
+			if s.units == 0 {
+				delete(j.slots, k)
+			}
+		}
+		j.held.Store(int64(len(j.slots)))
+		j.mu.Unlock()
+		if back == 0 {
+			continue
+		}
+		c.Cost = back
+		refund := refundOf(c, at)
+		if to == here {
+			g.mu.RLock()
+			g.local.Apply(ctx, refund)
+			g.mu.RUnlock()
+		} else if g.Shared.Apply(ctx, refund) != nil {
+			j.owe(refund)
+		}
+	}
+}
+
+// settle gives back to Shared what it has not heard of.
+func (j *journal) settle(ctx context.Context, g *Guard) error {
+	j.mu.Lock()
+	owed := j.owed
+	j.owed = nil
+	j.count()
+	j.mu.Unlock()
+	var mu sync.Mutex
+	var failed error
+	for len(owed) > 0 {
+		n := min(flushed, len(owed))
+		var wg sync.WaitGroup
+		for _, o := range owed[:n] {
+			wg.Go(func() {
+				refund := refundOf(o.charge, o.made)
+				if err := g.Shared.Apply(ctx, refund); err != nil {
+					j.owe(refund)
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		owed = owed[n:]
+		if failed != nil {
+			for _, o := range owed {
+				j.owe(refundOf(o.charge, o.made))
+			}
+			return failed
+		}
+	}
+	return nil
+}
