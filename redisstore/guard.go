@@ -63,13 +63,15 @@ type Guard struct {
 	due      atomic.Int64 // when to try Shared again, in ns since start
 	saidFull atomic.Int64 // when Log was told last that Shared is full, in ns since start; 0 is never
 	start    time.Time
+	ahead    atomic.Int64 // how far Shared's clock is ahead of this process's, as far as is known, in ns
 
 	shared, byLocal, byAllow, byDeny, full, outages atomic.Int64
 }
 
 // outage is a time without the shared store.
 type outage struct {
-	since, until           time.Time
+	since                  time.Time
+	from, to               weir.Instant // on the clock by which decisions are made here
 	cause                  error
 	local, allowed, denied int64    // the counts at its start
 	said                   []string // the causes that Log was told
@@ -110,9 +112,20 @@ func (g *Guard) Stats() GuardStats {
 func (g *Guard) init() {
 	g.once.Do(func() {
 		g.start = time.Now()
+		g.local.store.Now = g.now
 		g.local.parts = int64(max(1, g.Replicas))
 		g.local.retry = weir.Instant(g.retry() / time.Microsecond)
 	})
+}
+
+// now is the clock of decisions that are made here: Shared's, as far as is known, so that the instants of both are on one line.
+func (g *Guard) now() time.Time { return time.Now().Add(time.Duration(g.ahead.Load())) }
+
+// compare looks at the clock of Shared, which has decided tx since asked.
+func (g *Guard) compare(tx *weir.Tx, asked time.Time) {
+	if tx.Now > 0 {
+		g.ahead.Store(int64(tx.Now.Time().Sub(asked)))
+	}
 }
 
 func (g *Guard) retry() time.Duration {
@@ -159,10 +172,18 @@ func (g *Guard) apply(ctx context.Context, tx *weir.Tx) error {
 			return g.alone(ctx, tx, cause)
 		}
 	}
+	const often = 64 // decisions between looks at the clock of Shared
+	var asked time.Time
+	if g.shared.Load()%often == 0 {
+		asked = time.Now()
+	}
 	err := g.Shared.Apply(ctx, tx)
 	switch {
 	case err == nil:
 		g.shared.Add(1)
+		if !asked.IsZero() {
+			g.compare(tx, asked)
+		}
 		if g.failures.Load() != 0 {
 			if n := answersOf(g.Shared); n < 0 || n != g.answers.Load() {
 				g.failures.Store(0)
@@ -203,9 +224,9 @@ func (g *Guard) madeAlone(at weir.Instant) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.down.Load() {
-		return at >= weir.InstantOf(g.outage.since)
+		return at >= g.outage.from
 	}
-	return at >= weir.InstantOf(g.last.since) && at <= weir.InstantOf(g.last.until)
+	return at >= g.last.from && at <= g.last.to
 }
 
 // alone decides tx by the policies of its limits.
@@ -285,7 +306,7 @@ func (g *Guard) leave(cause error) {
 		g.mu.Unlock()
 		return
 	}
-	g.outage = outage{since: time.Now(), cause: cause, said: []string{cause.Error()}, local: g.byLocal.Load(), allowed: g.byAllow.Load(), denied: g.byDeny.Load()}
+	g.outage = outage{since: time.Now(), from: weir.InstantOf(g.now()), cause: cause, said: []string{cause.Error()}, local: g.byLocal.Load(), allowed: g.byAllow.Load(), denied: g.byDeny.Load()}
 	g.outages.Add(1)
 	g.due.Store(int64(time.Since(g.start) + g.retry()))
 	g.down.Store(true)
@@ -315,7 +336,9 @@ var probeLimit = &weir.Limit{Name: "weir.probe", Algorithm: weir.GCRA, Rate: wei
 // try asks Shared for a decision and, if it has one, charges to it what was charged without it.
 func (g *Guard) try(ctx context.Context) {
 	law, _ := probeLimit.Law()
-	err := g.Shared.Apply(ctx, &weir.Tx{Op: weir.Debit, Charges: []weir.TxCharge{{Charge: probeLimit.For(""), Law: law}}})
+	tx := weir.Tx{Op: weir.Debit, Charges: []weir.TxCharge{{Charge: probeLimit.For(""), Law: law}}}
+	asked := time.Now()
+	err := g.Shared.Apply(ctx, &tx)
 	if err == nil {
 		err = g.handOver(ctx)
 	}
@@ -327,6 +350,7 @@ func (g *Guard) try(ctx context.Context) {
 		return
 	}
 	g.back()
+	g.compare(&tx, asked)
 	if err == nil {
 		g.journal.flush(ctx, g) // what was charged while handing over
 	}
@@ -367,13 +391,13 @@ func (g *Guard) sayFull() {
 func (g *Guard) back() {
 	g.mu.Lock()
 	o := g.outage
-	o.until = time.Now()
+	o.to = weir.InstantOf(g.now())
 	g.last = o
 	g.failures.Store(0)
 	g.down.Store(false)
 	g.mu.Unlock()
 	if g.Log != nil {
-		g.Log.Info("shared store is asked again", "since", o.since, "after", o.until.Sub(o.since).Round(time.Millisecond),
+		g.Log.Info("shared store is asked again", "since", o.since, "after", time.Since(o.since).Round(time.Millisecond),
 			"local", g.byLocal.Load()-o.local, "allowed", g.byAllow.Load()-o.allowed, "denied", g.byDeny.Load()-o.denied,
 			"unsynced", g.journal.dropped.Load())
 	}
