@@ -246,12 +246,14 @@ func onClock(client redisstore.Client, now func() time.Time) *redisstore.Store {
 
 // TestConformance holds Redis against the laws, the oracles and the transcripts of storetest.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	client := startRedis(t).client()
 	storetest.Run(t, func(t testing.TB, now func() time.Time) weir.Store { return onClock(client, now) })
 }
 
 // TestRedisDecidesAsMemory compares every output of Redis and Memory over the same random histories.
 func TestRedisDecidesAsMemory(t *testing.T) {
+	t.Parallel()
 	client := startRedis(t).client()
 	storetest.Compare(t, inMemory, func(t testing.TB, now func() time.Time) weir.Store { return onClock(client, now) }, *seed, 4**histories)
 }
@@ -260,6 +262,7 @@ func inMemory(_ testing.TB, now func() time.Time) weir.Store { return &weir.Memo
 
 // TestRedisDecidesAsTheModel compares over histories whose clock is set back by up to a day, where Memory may have forgotten.
 func TestRedisDecidesAsTheModel(t *testing.T) {
+	t.Parallel()
 	n, admitted, err := wild(startRedis(t).client(), *seed, *histories, nil)
 	if err != nil {
 		t.Fatal(err)

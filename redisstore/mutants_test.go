@@ -61,6 +61,7 @@ var mutants = []struct{ name, is, fault string }{
 
 // TestFaultsInTheScriptAreCaught puts each fault into the script and looks for a history that shows it.
 func TestFaultsInTheScriptAreCaught(t *testing.T) {
+	t.Parallel()
 	client := startRedis(t).client()
 	most := 0
 	for _, m := range mutants {

@@ -80,6 +80,7 @@ func (s *certain) Apply(ctx context.Context, tx *weir.Tx) error {
 // TestRefusalsAreCertain compares every answer with that of a Store that is asked each time, over random histories in which one
 // process does everything: a refusal stands, and never says to come back later than it must.
 func TestRefusalsAreCertain(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 3))
