@@ -140,8 +140,12 @@ func (g *Guard) retry() time.Duration {
 func (g *Guard) Apply(ctx context.Context, tx *weir.Tx) error {
 	g.init()
 	if tx.Op == weir.Refund {
-		if rest := g.release(ctx, tx); rest != nil {
-			err := g.apply(ctx, rest)
+		if rest, err := g.release(ctx, tx); rest != nil {
+			if err == nil {
+				err = g.apply(ctx, rest)
+			} else {
+				err = g.alone(ctx, rest, err) // Shared has had its time
+			}
 			tx.Now, tx.OK, tx.At = rest.Now, rest.OK, rest.At
 			for i := range tx.Charges {
 				c, r := &tx.Charges[i], &rest.Charges[i]

@@ -80,3 +80,29 @@ func TestSlotsOfAFullRedis(t *testing.T) {
 	here()
 	free(t, s, lim, 10)
 }
+
+// TestSlotsOfARedisThatIsGoneAgain: a slot that was handed over to a Redis that then freezes is given back to it when it can be, and whoever
+// gives it back waits for one answer.
+func TestSlotsOfARedisThatIsGoneAgain(t *testing.T) {
+	s := startRedis(t, "--maxmemory-policy", "noeviction")
+	admin := s.client()
+	guards, limiters := fleet(t, s, 1, nil)
+	g, lim := guards[0], limiters[0]
+	store := g.Shared.(*redisstore.Store)
+	within(t, "Redis answers", nil, func() bool { return store.Apply(t.Context(), &weir.Tx{Op: weir.Peek}) == nil })
+	do(t, admin, "CONFIG", "SET", "maxmemory", "1")
+	first, second := hold(t, lim, 1), hold(t, lim, 1)
+	do(t, admin, "CONFIG", "SET", "maxmemory", "0")
+	free(t, s, lim, 8)
+	s.Freeze()
+	before := store.Stats().Calls
+	first()
+	if n := store.Stats().Calls - before; n != 1 {
+		t.Errorf("giving back asked a frozen Redis %d times, want once", n)
+	}
+	within(t, "leaving Redis", lim, down(g))
+	second()
+	s.Thaw()
+	within(t, "asking Redis again", lim, up(g))
+	free(t, s, lim, 10)
+}

@@ -95,13 +95,12 @@ func (j *journal) owe(tx *weir.Tx) {
 	j.count()
 }
 
-// release gives back the slots of a Refund that were taken without Shared, where they are now. It gives what is left of the Refund, or
-// nil if that is all of it.
-func (g *Guard) release(ctx context.Context, tx *weir.Tx) *weir.Tx {
+// release gives back the slots of a Refund that were taken without Shared, where they are now. It gives the Refund without them, or nil
+// if there are none, and why Shared did not take its part, which is then owed.
+func (g *Guard) release(ctx context.Context, tx *weir.Tx) (rest *weir.Tx, failed error) {
 	if g.journal.held.Load() == 0 {
-		return nil
+		return nil, nil
 	}
-	var rest *weir.Tx
 	var far []weir.Tx
 	g.mu.RLock() // so that no slot is handed over between the look and the refund
 	for i := range tx.Charges {
@@ -128,11 +127,14 @@ func (g *Guard) release(ctx context.Context, tx *weir.Tx) *weir.Tx {
 	}
 	g.mu.RUnlock()
 	for i := range far {
-		if g.down.Load() || g.Shared.Apply(ctx, &far[i]) != nil {
+		if failed == nil && !g.down.Load() {
+			failed = g.Shared.Apply(ctx, &far[i])
+		}
+		if failed != nil || g.down.Load() {
 			g.journal.owe(&far[i])
 		}
 	}
-	return rest
+	return rest, failed
 }
 
 // release takes the units of c, whose cost becomes what is to be refunded at once, out of the slot of that instant, if there is one.
