@@ -239,6 +239,26 @@ func TestNoChargesAndTooMany(t *testing.T) {
 	}
 }
 
+// TestManyChargesTogether has decisions wait for one call that would be too large together.
+func TestManyChargesTogether(t *testing.T) {
+	store := &redisstore.Store{Client: startRedis(t).client(), Calls: 1, Timeout: 60 * time.Second}
+	lim := weir.Limiter{Store: store}
+	l := &weir.Limit{Name: "l", Rate: weir.Rate{Units: 1, Period: time.Hour}}
+	var wg sync.WaitGroup
+	for g := range 32 {
+		var cs []weir.Charge
+		for i := range 600 {
+			cs = append(cs, l.For(fmt.Sprint(g, "/", i)))
+		}
+		wg.Go(func() {
+			if d, err := lim.Take(context.Background(), cs...); err != nil || !d.Allowed {
+				t.Error(d.Allowed, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func TestTheContextEnds(t *testing.T) {
 	s := startRedis(t)
 	lim := weir.Limiter{Store: &redisstore.Store{Client: s.client(), Timeout: -1}}
