@@ -65,6 +65,44 @@ func TestAnAnswerIsASignOfLife(t *testing.T) {
 	}
 }
 
+// TestOutagesAreChargedOnce: what was handed over after one outage is not after the next, and of two holds the later stands.
+func TestOutagesAreChargedOnce(t *testing.T) {
+	s := startRedis(t)
+	guards, limiters := fleet(t, s, 2, nil)
+	g, lim := guards[0], limiters[0]
+	other := witness(t, s)
+	took := int64(0)
+	for i := range 3 {
+		s.Freeze()
+		within(t, "leaving Redis", lim, down(g))
+		for range 10 {
+			if d, err := lim.Take(t.Context(), client.For("k")); err != nil || !d.Allowed {
+				t.Fatal(d.Allowed, err)
+			}
+		}
+		took += 10
+		for _, until := range []time.Duration{5 * time.Hour, time.Hour} {
+			if err := lim.Hold(t.Context(), time.Now().Add(until), client.For("held")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Thaw()
+		within(t, "asking Redis again", lim, up(g))
+		within(t, "handing over", lim, func() bool {
+			d, err := other.Peek(t.Context(), client.For("k"))
+			return err == nil && d.Outcomes()[0].Remaining <= 120-took
+		})
+		d, err := other.Peek(t.Context(), client.For("k"))
+		if left := d.Outcomes()[0].Remaining; err != nil || left < 120-took {
+			t.Errorf("after %d outages %d units are left, want %d: %v", i+1, left, 120-took, err)
+		}
+		within(t, "handing over the hold", lim, func() bool {
+			d, err := other.Peek(t.Context(), client.For("held"))
+			return err == nil && d.RetryAfter > 4*time.Hour
+		})
+	}
+}
+
 // TestWatchedIsTriedAgain: a process without traffic reports the end of an outage, if anybody asks.
 func TestWatchedIsTriedAgain(t *testing.T) {
 	s := newServer(t)

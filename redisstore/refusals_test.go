@@ -128,6 +128,56 @@ func TestRefusalsAreCertain(t *testing.T) {
 	}
 }
 
+// during is a Store that does something else before it gives back.
+type during struct {
+	weir.Store
+	do func()
+}
+
+func (s *during) Apply(ctx context.Context, tx *weir.Tx) error {
+	if tx.Op == weir.Refund && s.do != nil {
+		s.do()
+	}
+	return s.Store.Apply(ctx, tx)
+}
+
+// TestRoomMadeMeanwhileIsSeen has somebody be refused between the moment a refund is asked for and that it is made.
+func TestRoomMadeMeanwhileIsSeen(t *testing.T) {
+	shared := &during{Store: &weir.Memory{}}
+	lim := weir.Limiter{Store: &redisstore.Refusals{Store: shared, MaxAge: time.Hour}}
+	l := &weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: weir.Rate{Units: 1, Period: 1000 * time.Hour}}
+	took, _ := lim.Take(t.Context(), l.For("k"))
+	shared.do = func() {
+		if d, _ := lim.Take(t.Context(), l.For("k")); d.Allowed {
+			t.Error("two of one")
+		}
+	}
+	if err := lim.Refund(t.Context(), took.At, l.For("k")); err != nil {
+		t.Fatal(err)
+	}
+	if d, _ := lim.Take(t.Context(), l.For("k")); !d.Allowed {
+		t.Error("a refusal stands after what made room")
+	}
+}
+
+// TestRefusalsSayWhatIsLeft: a refusal is not given again once a unit more is left, though it is still one.
+func TestRefusalsSayWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lim := weir.Limiter{Store: &redisstore.Refusals{Store: &weir.Memory{}, MaxAge: time.Hour}}
+		l := &weir.Limit{Name: "l", Rate: weir.Rate{Units: 5, Period: 5 * time.Second}}
+		lim.Take(t.Context(), l.For("k").Costing(5))
+		for want := range int64(5) {
+			for range 2 {
+				d, err := lim.Take(t.Context(), l.For("k").Costing(5))
+				if got := d.Outcomes()[0].Remaining; err != nil || d.Allowed || got != want {
+					t.Fatalf("after %d s: allowed=%t with %d left, %v", want, d.Allowed, got, err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // TestRoomMadeElsewhereIsSeenInTime has another process give back.
 func TestRoomMadeElsewhereIsSeenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
