@@ -103,6 +103,32 @@ func TestOutagesAreChargedOnce(t *testing.T) {
 	}
 }
 
+// TestLocalIsAPart has three processes decide alone: together they admit what the limit admits, whatever its law.
+func TestLocalIsAPart(t *testing.T) {
+	s := newServer(t)
+	guards, limiters := fleet(t, s, 3, nil)
+	for a := weir.TokenBucket; a <= weir.Concurrency; a++ {
+		l := &weir.Limit{Name: a.String(), Algorithm: a, Rate: weir.Rate{Units: 30, Period: 1000 * time.Hour}}
+		want := int64(10)
+		if a == weir.LeakyBucket {
+			want = 1 // and the next after three times as long
+		}
+		for i, lim := range limiters {
+			if n := takeAll(t, lim, l.For("k")); n != want {
+				t.Errorf("%v: replica %d admits %d, want %d", a, i, n, want)
+			}
+		}
+		// What only the whole limit can hold is not now, and not never.
+		d, err := limiters[0].Take(t.Context(), l.For("large").Costing(min(20, l.Capacity())))
+		if a != weir.LeakyBucket && (err != nil || d.Allowed || d.Never || d.RetryAfter != guards[0].Retry) {
+			t.Errorf("%v: 20 at once: allowed=%t never=%t retry after %v, %v", a, d.Allowed, d.Never, d.RetryAfter, err)
+		}
+		if d, err := limiters[0].Take(t.Context(), l.For("large").Costing(31)); err != nil || !d.Never {
+			t.Errorf("%v: 31 at once: never=%t, %v", a, d.Never, err)
+		}
+	}
+}
+
 // TestWatchedIsTriedAgain: a process without traffic reports the end of an outage, if anybody asks.
 func TestWatchedIsTriedAgain(t *testing.T) {
 	s := newServer(t)

@@ -186,6 +186,26 @@ func TestLeasedIsSpentInFull(t *testing.T) {
 	})
 }
 
+// TestAPortionEndsWithItsWindow: what was charged in one FixedWindow is not spent in the next, which has all its units for itself.
+func TestAPortionEndsWithItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: weir.Rate{Units: 100, Period: 10 * time.Second}}
+		lim := weir.Limiter{Store: &redisstore.Leased{Store: &weir.Memory{}, Portion: 30, Lifetime: 5 * time.Second}}
+		window := func() time.Duration { return time.Duration(time.Now().UnixNano()) % l.Rate.Period }
+		time.Sleep(l.Rate.Period - window() - 100*time.Millisecond)
+		for range 25 { // by then a portion is large
+			if d, err := lim.Take(t.Context(), l.For("")); err != nil || !d.Allowed {
+				t.Fatal(d.Allowed, err)
+			}
+		}
+		time.Sleep(150 * time.Millisecond)
+		synctest.Wait()
+		if n := takeAll(t, &lim, l.For("")); n != 100 {
+			t.Errorf("a window admits %d, want 100", n)
+		}
+	})
+}
+
 // TestLeasedWithOthers takes a leased limit together with one that is not: all or none.
 func TestLeasedWithOthers(t *testing.T) {
 	shared := &weir.Memory{}
