@@ -79,6 +79,18 @@ func TestKeysTellNothingAndEnd(t *testing.T) {
 	}
 }
 
+// TestKeysAreApart has limits and keys that are the same text one after the other.
+func TestKeysAreApart(t *testing.T) {
+	lim := weir.Limiter{Store: &redisstore.Store{Client: startRedis(t).client(), Timeout: 5 * time.Second}}
+	for _, text := range []string{"ab/c", "a/bc", "abc/", "a/\x02bc"} {
+		name, key, _ := strings.Cut(text, "/")
+		l := &weir.Limit{Name: name, Rate: weir.Rate{Units: 1, Period: time.Hour}}
+		if d, err := lim.Take(t.Context(), l.For(key)); err != nil || !d.Allowed {
+			t.Errorf("limit %q, key %q: allowed=%t, %v", name, key, d.Allowed, err)
+		}
+	}
+}
+
 // TestKeysOutliveWhatTheyRemember asks Redis when each key ends, and the limit until when it must be remembered.
 func TestKeysOutliveWhatTheyRemember(t *testing.T) {
 	client := startRedis(t).client()

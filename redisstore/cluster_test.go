@@ -116,6 +116,33 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
+	t.Run("nodes whose clocks differ", func(t *testing.T) {
+		clock := time.Now().Truncate(time.Second)
+		now := func() time.Time { // of each call, so of each slot
+			clock = clock.Add(time.Minute)
+			return clock
+		}
+		store := &redisstore.Store{Client: open(t, one), Prefix: "clocks:", Timeout: 5 * time.Second, Now: now, Tag: func(l *weir.Limit) string { return l.Name }}
+		lim := weir.Limiter{Store: store}
+		var cs []weir.Charge
+		for _, l := range limits[:2] {
+			c := l.For("k").Costing(30)
+			if d, err := lim.Take(t.Context(), c); err != nil || !d.Allowed {
+				t.Fatal(d.Allowed, err)
+			}
+			cs = append(cs, c)
+		}
+		d, err := lim.Peek(t.Context(), cs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range d.Outcomes() { // each is asked two minutes after it was taken
+			if o.After != 58*time.Minute {
+				t.Errorf("%s: after %v, want 58m", o.Limit.Name, o.After)
+			}
+		}
+	})
+
 	t.Run("leased limits in slots of their own", func(t *testing.T) {
 		store := &redisstore.Store{Client: open(t, one), Prefix: "leased:", Timeout: 5 * time.Second, Tag: func(l *weir.Limit) string { return l.Name }}
 		fleet := &weir.Limit{Name: "fleet", Rate: weir.Rate{Units: 1000, Period: time.Hour}}

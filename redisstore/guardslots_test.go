@@ -106,3 +106,27 @@ func TestSlotsOfARedisThatIsGoneAgain(t *testing.T) {
 	within(t, "asking Redis again", lim, up(g))
 	free(t, s, lim, 10)
 }
+
+// TestSlotsGivenBackOnTheWay: a slot that is given back while it is handed over is free once it has arrived.
+func TestSlotsGivenBackOnTheWay(t *testing.T) {
+	s := startRedis(t)
+	var release func()
+	guards, limiters := fleet(t, s, 1, func(g *redisstore.Guard) {
+		g.Shared = &during{Store: g.Shared, do: func(tx *weir.Tx) {
+			if tx.Op == weir.Debit && tx.Charges[0].Limit == slots && release != nil {
+				release()
+				release = nil
+			}
+		}}
+	})
+	g, lim := guards[0], limiters[0]
+	s.Freeze()
+	within(t, "leaving Redis", lim, down(g))
+	release = hold(t, lim, 4)
+	long := hold(t, lim, 3)
+	s.Thaw()
+	within(t, "asking Redis again", lim, up(g))
+	free(t, s, lim, 7)
+	long()
+	free(t, s, lim, 10)
+}

@@ -128,15 +128,15 @@ func TestRefusalsAreCertain(t *testing.T) {
 	}
 }
 
-// during is a Store that does something else before it gives back.
+// during is a Store that does something else before it decides.
 type during struct {
 	weir.Store
-	do func()
+	do func(*weir.Tx)
 }
 
 func (s *during) Apply(ctx context.Context, tx *weir.Tx) error {
-	if tx.Op == weir.Refund && s.do != nil {
-		s.do()
+	if s.do != nil {
+		s.do(tx)
 	}
 	return s.Store.Apply(ctx, tx)
 }
@@ -147,7 +147,10 @@ func TestRoomMadeMeanwhileIsSeen(t *testing.T) {
 	lim := weir.Limiter{Store: &redisstore.Refusals{Store: shared, MaxAge: time.Hour}}
 	l := &weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: weir.Rate{Units: 1, Period: 1000 * time.Hour}}
 	took, _ := lim.Take(t.Context(), l.For("k"))
-	shared.do = func() {
+	shared.do = func(tx *weir.Tx) {
+		if tx.Op != weir.Refund {
+			return
+		}
 		if d, _ := lim.Take(t.Context(), l.For("k")); d.Allowed {
 			t.Error("two of one")
 		}
