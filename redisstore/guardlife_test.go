@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -126,6 +127,38 @@ func TestLocalIsAPart(t *testing.T) {
 		if d, err := limiters[0].Take(t.Context(), l.For("large").Costing(31)); err != nil || !d.Never {
 			t.Errorf("%v: 31 at once: never=%t, %v", a, d.Never, err)
 		}
+	}
+}
+
+// TestWhatNoStoreCanDecideIsNoFailure: a request that is too large is not the server's fault.
+func TestWhatNoStoreCanDecideIsNoFailure(t *testing.T) {
+	s := startRedis(t)
+	guards, limiters := fleet(t, s, 1, func(g *redisstore.Guard) { g.Shared.(*redisstore.Store).Timeout = 20 * time.Second })
+	var cs []weir.Charge
+	for i := range 1001 {
+		cs = append(cs, client.For(strconv.Itoa(i)))
+	}
+	for range 5 {
+		if d, err := limiters[0].Take(t.Context(), cs...); err == nil {
+			t.Fatalf("1001 charges: allowed=%t", d.Allowed)
+		}
+	}
+	if st := guards[0].Stats(); st.Down || st.Local != 0 {
+		t.Errorf("got %+v", st)
+	}
+}
+
+// TestTheJournalIsBounded has more keys charged in an outage than are handed over, and counts the others.
+func TestTheJournalIsBounded(t *testing.T) {
+	s := newServer(t)
+	guards, limiters := fleet(t, s, 1, func(g *redisstore.Guard) { g.Retry = time.Hour })
+	for i := range 1<<16 + 10 {
+		if d, err := limiters[0].Take(t.Context(), client.For(strconv.Itoa(i))); err != nil || !d.Allowed {
+			t.Fatal(d.Allowed, err)
+		}
+	}
+	if st := guards[0].Stats(); st.Unsynced != 10 {
+		t.Errorf("%d keys are not handed over, want 10", st.Unsynced)
 	}
 }
 
