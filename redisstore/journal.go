@@ -22,10 +22,10 @@ type journal struct {
 	mu      sync.Mutex
 	entries map[journalKey]*weir.TxCharge
 	holds   map[journalKey]hold
-	slots   map[slotKey]*taken
+	slots   map[journalKey]slots
 	owed    []givenBack
 	swept   weir.Instant
-	held    atomic.Int64 // len(slots)
+	held    atomic.Int64 // how many slots there are
 }
 
 // count sets size. The journal is locked.
@@ -57,9 +57,6 @@ func (j *journal) note(tx *weir.Tx) {
 	defer j.mu.Unlock()
 	if j.entries == nil {
 		j.entries, j.holds = map[journalKey]*weir.TxCharge{}, map[journalKey]hold{}
-	}
-	if j.slots == nil {
-		j.slots = map[slotKey]*taken{}
 	}
 	for i := range tx.Charges {
 		c := &tx.Charges[i]

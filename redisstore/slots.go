@@ -11,10 +11,8 @@ import (
 // taken without the shared store may have been handed over by then, and what was taken there may end while it is away: a
 // slot that is not given back is lost until the limit's Period is over, so the journal knows where each is.
 
-type slotKey struct {
-	of   journalKey
-	made weir.Instant // when it was taken, as the request knows
-}
+// slots are those of a key, by when they were taken, as the request knows.
+type slots map[weir.Instant]*taken
 
 type taken struct {
 	units  int64
@@ -41,17 +39,32 @@ type givenBack struct {
 
 // hold notes that units of c were taken without the shared store. The journal is locked.
 func (j *journal) hold(c *weir.TxCharge, now weir.Instant, at slotPlace) {
-	k := slotKey{keyOf(c), now}
-	s := j.slots[k]
+	k := keyOf(c)
+	s := j.slots[k][now]
 	if s == nil {
-		if len(j.slots) >= mostJournaled && !j.sweep(now, weir.Instant(c.Law.Window)) {
+		if j.held.Load() >= mostJournaled && !j.sweep(now, weir.Instant(c.Law.Window)) {
 			return
 		}
+		if j.slots == nil {
+			j.slots = map[journalKey]slots{}
+		}
+		if j.slots[k] == nil {
+			j.slots[k] = slots{}
+		}
 		s = &taken{at: now, place: at}
-		j.slots[k] = s
-		j.held.Store(int64(len(j.slots)))
+		j.slots[k][now] = s
+		j.held.Add(1)
 	}
 	s.units += c.Cost
+}
+
+// drop forgets a slot. The journal is locked.
+func (j *journal) drop(k journalKey, made weir.Instant) {
+	delete(j.slots[k], made)
+	if len(j.slots[k]) == 0 {
+		delete(j.slots, k)
+	}
+	j.held.Add(-1)
 }
 
 // allowed notes the slots of tx that were admitted by Allow: those without a place in what was decided here.
@@ -59,9 +72,6 @@ func (j *journal) allowed(tx *weir.Tx, at []int, now weir.Instant) {
 	for i := range tx.Charges {
 		if c := &tx.Charges[i]; at[i] < 0 && c.Law.Algorithm == weir.Concurrency && c.Cost > 0 {
 			j.mu.Lock()
-			if j.slots == nil {
-				j.slots = map[slotKey]*taken{}
-			}
 			j.hold(c, now, nowhere)
 			j.mu.Unlock()
 		}
@@ -74,12 +84,14 @@ func (j *journal) sweep(now, window weir.Instant) bool {
 		return false
 	}
 	j.swept = now
-	for k, s := range j.slots {
-		if k.made+window < now && !s.moving {
-			delete(j.slots, k)
+	for k, of := range j.slots {
+		for made, s := range of {
+			if made+window < now && !s.moving {
+				j.drop(k, made)
+			}
 		}
 	}
-	return len(j.slots) < mostJournaled
+	return j.held.Load() < mostJournaled
 }
 
 // owe notes slots of a Refund that the shared store has not heard of.
@@ -141,8 +153,8 @@ func (g *Guard) release(ctx context.Context, tx *weir.Tx) (rest *weir.Tx, failed
 func (j *journal) release(c *weir.TxCharge, made weir.Instant) (from taken, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k := slotKey{keyOf(c), made}
-	s := j.slots[k]
+	k := keyOf(c)
+	s := j.slots[k][made]
 	if s == nil {
 		return taken{}, false
 	}
@@ -153,8 +165,7 @@ func (j *journal) release(c *weir.TxCharge, made weir.Instant) (from taken, ok b
 		s.back += c.Cost // it is refunded where it arrives
 		from.place = nowhere
 	} else if s.units == 0 {
-		delete(j.slots, k)
-		j.held.Store(int64(len(j.slots)))
+		j.drop(k, made)
 	}
 	return from, true
 }
@@ -166,8 +177,8 @@ func refundOf(c weir.TxCharge, made weir.Instant) *weir.Tx {
 
 // move marks the slots of a key that are here as being handed over. The journal is locked.
 func (j *journal) move(k journalKey) {
-	for sk, s := range j.slots {
-		if sk.of == k && s.place == here {
+	for _, s := range j.slots[k] {
+		if s.place == here {
 			s.moving = true
 		}
 	}
@@ -182,17 +193,17 @@ func (j *journal) arrive(ctx context.Context, g *Guard, charges []weir.TxCharge,
 		}
 		var back int64
 		j.mu.Lock()
-		for k, s := range j.slots {
-			if k.of != keyOf(&c) || !s.moving {
+		k := keyOf(&c)
+		for made, s := range j.slots[k] {
+			if !s.moving {
 				continue
 			}
 			back += s.back
 			s.at, s.place, s.moving, s.back = at, to, false, 0
 			if s.units == 0 {
-				delete(j.slots, k)
+				j.drop(k, made)
 			}
 		}
-		j.held.Store(int64(len(j.slots)))
 		j.mu.Unlock()
 		if back == 0 {
 			continue
