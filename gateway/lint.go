@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/internal/words"
+	"github.com/weir-go/weir/redisstore"
 )
 
 // Severity says how bad a Finding is.
@@ -44,6 +45,7 @@ func Lint(c *Config) []Finding {
 	l.trust()
 	l.admin()
 	l.upstreams()
+	l.replicas()
 	l.limits()
 	l.routes()
 	l.unmatched()
@@ -151,6 +153,20 @@ func (l *linter) upstreams() {
 		}
 		if r := u.Retry; r != nil && r.Attempts == 1 {
 			l.odd(field+".retry.attempts", "give 2 or more, or take retry out", "one attempt in all is no retry")
+		}
+	}
+}
+
+// replicas finds limits that each instance would hold alone while the shared store does not answer, without a word on how many there are.
+func (l *linter) replicas() {
+	if !l.c.shared() || l.c.Replicas != 0 {
+		return
+	}
+	for _, limit := range l.c.Limits {
+		if l.c.storeOf(limit) != storeMemory && l.c.policyOf(limit) == redisstore.Local {
+			l.odd("store", "say how many instances share it with replicas, even if it is 1",
+				"while it does not answer, each instance admits all of the limit %s, and not its part", words.Quoted(limit.Name))
+			return
 		}
 	}
 }

@@ -49,6 +49,10 @@ func TestLint(t *testing.T) {
 		{"peers without an address", "clients: {trusted_proxies: [10.0.0.0/8]}\nidentity: {header: {name: X-User}}\n", "listen: [{address: 'unix:/run/weir'}]\nidentity: {api_keys: {file: testdata/keys.txt}}\n", []string{
 			"warning: listen[0].address: peers on a unix socket have no address"}},
 
+		{"a share of nobody knows how many", "upstreams:", "store: redis://127.0.0.1:6379\nupstreams:", []string{
+			"warning: store: while it does not answer, each instance admits all of the limit"}},
+		{"a share of one", "upstreams:", "store: redis://127.0.0.1:6379\nreplicas: 1\nupstreams:", nil},
+		{"no shares", "upstreams:", "store: redis://127.0.0.1:6379\non_error: deny\nupstreams:", nil},
 		{"an open admin listener", "upstreams:", "admin: {address: ':9090'}\nupstreams:", []string{
 			"error: admin.address: :9090 is open to others without a token"}},
 		{"an admin listener on loopback", "upstreams:", "admin: {address: '[::1]:9090'}\nupstreams:", nil},

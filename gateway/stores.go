@@ -36,6 +36,14 @@ func (c *Config) storeOf(l *Limit) string {
 	return storeMemory
 }
 
+// policyOf is what becomes of a limit while the shared store does not answer.
+func (c *Config) policyOf(l *Limit) redisstore.Policy {
+	if l.OnError != nil {
+		return *l.OnError
+	}
+	return c.OnError
+}
+
 func (k *checker) store() {
 	c := k.c
 	k.count("replicas", c.Replicas)
@@ -169,13 +177,10 @@ func (s *stores) limit(l *weir.Limit) (*Config, *Limit) {
 // policy is what becomes of a limit while the shared store does not answer.
 func (s *stores) policy(l *weir.Limit) redisstore.Policy {
 	cfg, conf := s.limit(l)
-	switch {
-	case conf == nil:
+	if conf == nil {
 		return redisstore.Local
-	case conf.OnError != nil:
-		return *conf.OnError
 	}
-	return cfg.OnError
+	return cfg.policyOf(conf)
 }
 
 // tag is the hash tag of a limit's keys; empty is the usual one.
