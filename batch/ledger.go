@@ -166,7 +166,7 @@ func counted(n int, one string) string {
 // nothing for few items, so a count stands beside it.
 type Thresholds struct {
 	// RefusalShare is the largest part of the requests that may be refused, 0 to 1. Zero means 0.30; negative
-	// means none at all, 1 means any.
+	// means none at all, 1 means any. Of a run that is resumed, the requests since then are meant.
 	RefusalShare float64
 
 	// RateLimited is how many items may end not fetched because of the server's limit. Zero means 2:

@@ -121,6 +121,8 @@ func (r *Run) Do(ctx context.Context) (*Report, error) {
 			return rep, errors.Join(err, s.journal.close(false))
 		}
 		rep.Resumed++
+		s.earlier.Requests += rec.Requests
+		s.earlier.Refusals += rec.Refusals
 		s.enter(rec)
 	}
 	s.work(ctx, todo)
@@ -151,6 +153,7 @@ type state struct {
 	err     error             // the first of the journal, which ends the run
 	refused int               // items that ended so, in a row
 	shut    func()            // ends the waiting for the others
+	earlier Tally             // of the items that were in the journal
 }
 
 // work fetches what is to do.
@@ -310,7 +313,10 @@ func (s *state) finish(ctx context.Context, items []string) (*Report, error) {
 		}
 	}
 	rep.Ended = time.Now().UTC()
-	verdict := s.run.Thresholds.Verdict(&rep.Ledger)
+	judged := rep.Ledger
+	judged.Requests -= s.earlier.Requests // what was refused before has failed the run before
+	judged.Refusals -= s.earlier.Refusals
+	verdict := s.run.Thresholds.Verdict(&judged)
 	rep.Complete = verdict == nil
 	rep.Verdict = "ok"
 	if verdict != nil {

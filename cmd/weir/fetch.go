@@ -122,6 +122,12 @@ func (f *fetching) run(cmd *cobra.Command, args []string) error {
 	if err := transport.Validate(); err != nil {
 		return badUsage("%v", err)
 	}
+	if f.store == "" && len(gate) > 0 {
+		transport.Limiter = new(weir.Limiter)
+		if err := f.remember(cmd.Context(), transport.Limiter, gate[0], target); err != nil {
+			return failed(err)
+		}
+	}
 	watch := newFetchProgress(cmd.ErrOrStderr(), f.quiet, plan)
 	transport.Observe = watch.event
 	source := &batch.HTTP{

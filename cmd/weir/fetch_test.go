@@ -204,14 +204,13 @@ func TestFetchSaysHowToGoOn(t *testing.T) {
 		want string
 	}{
 		{[]string{"a"}, exitFailure, "1 of"},
-		{[]string{"a", "--resume"}, exitFailure, "--resume --max-refused-share 1 writes it"},
-		{[]string{"a", "--resume", "--max-refused-share", "1"}, exitOK, ""},
+		{[]string{"a", "--resume"}, exitOK, ""},
 		{[]string{"html"}, exitFailure, "--expect-json=false"},
 		{[]string{"html", "--resume", "--expect-json=false"}, exitOK, ""},
 	} {
 		code, stdout, stderr := weirIn(t.Context(), "", append([]string{"fetch", "--url", server.URL + "/{id}", "--out", out}, c.args...)...)
 		if c.want == "1 of" {
-			c.want = "50.0 % of 2 requests were refused, over 30.0 %: nothing was written; all is in " + out + ".journal"
+			c.want = "50.0 % of 2 requests were refused, over 30.0 %: nothing was written; all items are in " + out + ".journal"
 		}
 		if code != c.code || !strings.Contains(stderr, c.want) || c.want == "" && stderr != "" {
 			t.Errorf("%v: exit %d\n%s%s\nwant %d, %q", c.args, code, stdout, stderr, c.code, c.want)

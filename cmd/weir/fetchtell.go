@@ -67,7 +67,7 @@ func (f *fetching) tell(cmd *cobra.Command, plan batch.Plan, rep *batch.Report, 
 // goOn says what can be done after a run over the thresholds.
 func (f *fetching) goOn(l *batch.Ledger) string {
 	if l.NotFetched == 0 {
-		return fmt.Sprintf("all is in %s.journal, and --resume --max-refused-share 1 writes it all the same", f.out)
+		return fmt.Sprintf("all items are in %s.journal, and --resume writes them", f.out)
 	}
 	hint := fmt.Sprintf("what was fetched is in %s.journal: --resume goes on with it, or remove it to start anew", f.out)
 	if f.json && 2*l.Reasons[batch.Parse] > l.NotFetched {
