@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -228,6 +229,11 @@ func (l *loading) fromScenario(p *loadPlan) error {
 	keep, begin := p.share*squeeze, s.Begin()
 	p.peak, p.total = s.PeakRate()*p.share, s.Total()*keep
 	p.drive.Begin, p.drive.Classes = begin, s.Classes
+	runaway := s.Clients.Runaway != nil && !slices.ContainsFunc(s.Classes, func(c traffic.Class) bool { return c.Name == traffic.RunawayClass })
+	if runaway { // apart, as when it is simulated: else it seems that others are refused
+		of := max(0, slices.IndexFunc(s.Classes, func(c traffic.Class) bool { return c.Name == s.Clients.Runaway.Class }))
+		p.drive.Classes = append(slices.Clone(s.Classes), traffic.Class{Name: traffic.RunawayClass, Body: s.Classes[of].Body})
+	}
 	p.drive.Events = func(yield func(traffic.Event) bool) {
 		random := rand.New(rand.NewPCG(s.Seed, 4))
 		for e := range s.Events() {
@@ -235,6 +241,9 @@ func (l *loading) fromScenario(p *loadPlan) error {
 				continue
 			}
 			e.At = begin.Add(time.Duration(float64(e.At.Sub(begin)) * squeeze))
+			if runaway && e.Client == traffic.RunawayClient {
+				e.Class = traffic.RunawayClass
+			}
 			if !yield(e) {
 				return
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/gateway"
+	"github.com/weir-go/weir/traffic"
 )
 
 // shop is the proxy of weir serve with one limit a client, in front of a server that does nothing.
@@ -183,6 +184,41 @@ func TestLoadPlaysAScenario(t *testing.T) {
 	}
 	if r.Classes[1].Failed == 0 || r.Classes[1].Failed+r.Classes[1].Refused != r.Classes[1].Sent {
 		t.Errorf("of a path that fails: %+v", r.Classes[1])
+	}
+}
+
+// TestLoadHasTheRunawayApart: its requests, with the body of its class, are no part of the others'.
+func TestLoadHasTheRunawayApart(t *testing.T) {
+	var bodies, runaway atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 2 {
+			bodies.Add(1)
+		}
+		if strings.Contains(r.Header.Get("X-Forwarded-For"), traffic.RunawayClient) {
+			runaway.Add(1)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer server.Close()
+	scenario := filepath.Join(t.TempDir(), "rush.yaml")
+	text := `
+name: Rush
+duration: 10m
+load: {normal: 100/s, peak: 100/s}
+classes: [{name: orders, request: POST /orders, body: "{}", share: 100%, refused_at_most: 0%}]
+clients: {count: 20, runaway: {class: orders, rate: 50/s, at: 0s}}
+`
+	if err := os.WriteFile(scenario, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := weirIn(t.Context(), "", "load", "--url", server.URL, "--scenario", scenario, "--for", "1s", "--ceiling", "1000/s", "--json")
+	if code != exitOK {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	r := loadJSON(t, stdout)
+	if len(r.Classes) != 2 || r.Classes[0].Refused != 0 || r.Classes[1].Name != traffic.RunawayClass || r.Classes[1].Sent == 0 ||
+		r.Classes[1].Sent != r.Classes[1].Refused || r.Classes[1].Sent != runaway.Load() || r.Total.Sent != bodies.Load() {
+		t.Errorf("%d of the runaway, %d with a body: %+v", runaway.Load(), bodies.Load(), r.Classes)
 	}
 }
 
