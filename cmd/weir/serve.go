@@ -39,7 +39,8 @@ func newServe() *cobra.Command {
 		Long: `serve passes requests on to an upstream as far as the limits admit, and answers the others with 429.
 
 With a configuration file it serves what the file says, and serves it anew on SIGHUP and when the file, or a certificate or key file it
-names, changes: all of it, or, if anything in it is wrong, nothing. Without one it serves one upstream behind the given limits.
+names, changes: all of it, or, if anything in it is wrong, nothing. Without one it serves one upstream behind the given limits. A limit
+is for each client, one called global for all together, unless it says key=K, as in a file. It listens on all addresses, unless --listen says less.
 
 SIGTERM and SIGINT stop it: open requests may end, for as long as the configuration's shutdown says.`,
 		Example: `  weir serve -c weir.yaml
@@ -52,7 +53,7 @@ SIGTERM and SIGINT stop it: open requests may end, for as long as the configurat
 	f := cmd.Flags()
 	f.StringVarP(&s.config, "config", "c", "", "the configuration `file`")
 	f.StringVar(&s.upstream, "upstream", "", "without a file: the `URL` that requests are passed on to")
-	f.StringArrayVar(&s.limits, "limit", nil, "without a file: a `limit`, as 'client=100/m burst=20'; may be repeated")
+	f.StringArrayVar(&s.limits, "limit", nil, "without a file: a `limit`, as 'client=100/m burst=20 key=ip'; may be repeated")
 	f.StringVar(&s.listen, "listen", "", "without a file: the `address` to listen on (default :8080)")
 	f.StringVar(&s.admin, "admin", "", "without a file: the `address` for operators, or off (default 127.0.0.1:9090)")
 	f.StringVar(&s.store, "store", "", "without a file: a Redis `URL`, where limits are counted together with other instances")

@@ -201,7 +201,7 @@ func TestSimulateLog(t *testing.T) {
 		"refused 41 (62.1 %), most in the minute of 2026-11-27 08:00:00Z: 41 of 66",
 		"refused 41 of 66 (62.1 %), 1 of 2 keys (50.0 %)",
 		"p50 6, p99 60, most 60 (ip:192.0.2.2 at 2026-11-27 08:00:00Z)",
-		"  by each algorithm, as the only limit:\n", "* token-bucket", "  sliding-log", "\nwrongly               compared with an exact count of the trailing window (sliding-log)",
+		"  by each algorithm, as the only limit:\n", "* token-bucket", "  sliding-log", "\nwrongly               otherwise than by an exact log of what this algorithm had let through till then",
 		"note: 1 of 67 lines could not be read (1.49 %), and count nowhere else.",
 		`note: standard input:36: no " [" after field 3: "2026/11/27 08:00:30 [error] upstream timed out"`,
 	} {

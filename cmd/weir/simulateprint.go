@@ -60,7 +60,7 @@ func printSimulation(w io.Writer, r *traffic.SimulationReport) error {
 *                     the algorithm of the configuration
 most in any period    units that one key really got, in any stretch of the limit's period
 can be                the most that it could be, whatever the traffic
-wrongly               compared with an exact count of the trailing window (sliding-log) of the same rate; buckets promise no window
+wrongly               otherwise than by an exact log of what this algorithm had let through till then; buckets promise no window
 `)
 	}
 	if len(r.Notes) > 0 {
