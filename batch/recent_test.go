@@ -2,8 +2,10 @@ package batch
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -27,6 +29,18 @@ func TestRecent(t *testing.T) {
 	since, _ := time.Parse(time.RFC3339Nano, at(5))
 	if n, err := Recent(path, "url", since); n != 6 || err != nil {
 		t.Errorf("%d requests, %v, want 6", n, err)
+	}
+	if err := os.Chtimes(path, since, since); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Recent(path, "url", since.Add(3*time.Second)); n != 0 || err != nil {
+		t.Errorf("a file from before: %d, %v", n, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat(line(30, math.MaxInt, "url"), 3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Recent(path, "url", since); n != 1<<30 || err != nil {
+		t.Errorf("more than can be: %d, %v", n, err)
 	}
 	if _, err := Recent(filepath.Join(path, "below"), "url", since); err == nil {
 		t.Error("no error of a file that cannot be opened")

@@ -17,6 +17,7 @@ type slots map[weir.Instant]*taken
 type taken struct {
 	units  int64
 	at     weir.Instant // when it was charged, where it is now
+	until  weir.Instant // when it is given back by itself
 	place  slotPlace
 	moving bool  // being handed over
 	back   int64 // units given back meanwhile
@@ -42,7 +43,7 @@ func (j *journal) hold(c *weir.TxCharge, now weir.Instant, at slotPlace) {
 	k := keyOf(c)
 	s := j.slots[k][now]
 	if s == nil {
-		if j.held.Load() >= mostJournaled && !j.sweep(now, weir.Instant(c.Law.Window)) {
+		if j.held.Load() >= mostJournaled && !j.sweep(now) {
 			return
 		}
 		if j.slots == nil {
@@ -51,7 +52,7 @@ func (j *journal) hold(c *weir.TxCharge, now weir.Instant, at slotPlace) {
 		if j.slots[k] == nil {
 			j.slots[k] = slots{}
 		}
-		s = &taken{at: now, place: at}
+		s = &taken{at: now, place: at, until: now + weir.Instant(c.Law.Window)}
 		j.slots[k][now] = s
 		j.held.Add(1)
 	}
@@ -79,14 +80,14 @@ func (j *journal) allowed(tx *weir.Tx, at []int, now weir.Instant) {
 }
 
 // sweep drops the slots that nobody has given back in their time, and reports whether there is room now.
-func (j *journal) sweep(now, window weir.Instant) bool {
+func (j *journal) sweep(now weir.Instant) bool {
 	if now < j.swept+1_000_000 {
 		return false
 	}
 	j.swept = now
 	for k, of := range j.slots {
 		for made, s := range of {
-			if made+window < now && !s.moving {
+			if s.until < now && !s.moving {
 				j.drop(k, made)
 			}
 		}
